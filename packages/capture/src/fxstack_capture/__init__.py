@@ -1,7 +1,7 @@
 """Captures Python functions over tensors as guarded FX graphs.
 
-``api`` holds the functions that users call. ``driver`` compiles a frame. ``trace`` is the state of one
-attempt to compile a frame; ``interpreter``, ``objects``, ``calls`` and ``torch_side`` share it. ``guards``
+``api`` has the functions that users call. ``driver`` compiles a frame. ``trace`` is the state of one attempt
+to compile a frame. ``interpreter``, ``objects``, ``calls`` and ``torch_side`` work on this state. ``guards``
 and ``emit`` convert the result of the trace into an entry of the frame hook (``native``). The package imports
 ``fxstack_interchange`` and no other stage. Begin with ``driver.compiler``.
 """

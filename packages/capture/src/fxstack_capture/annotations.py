@@ -14,7 +14,7 @@ from fxstack_capture import native
 F = TypeVar("F", bound="Callable[..., Any]")
 
 DISABLED = "_fxstack_disable"
-"""The attribute of a function that must not be compiled. Its value is the reason as text, or True."""
+"""The attribute that marks a function as never compiled. Its value is the reason as text, or True."""
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
@@ -24,7 +24,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     Args:
         fn: A function, method or module. None returns a decorator.
-        recursive: If False, only ``fn`` itself is not compiled. The functions that it calls are compiled.
+        recursive: If False, only ``fn`` itself is not compiled, and the functions that it calls are.
             Compiling the result compiles ``fn``.
         reason: The reason, for people. ``explain`` shows it at the graph break.
     """
@@ -47,7 +47,9 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def _disabled_alone(fn: Callable[..., Any], reason: str | None) -> Any:
-    """Return a wrapper of ``fn`` for ``disable(recursive=False)``. The frame policy knows the wrapper by its name."""
+    """Return a wrapper of ``fn`` for ``disable(recursive=False)``. The frame policy recognises the wrapper by
+    its name.
+    """
 
     @functools.wraps(fn)
     def nonrecursive_disable_wrapper(*args: object, **kwargs: object) -> Any:
@@ -73,7 +75,7 @@ def skip(fn: F) -> F:
 
 
 def check_callable(fn: object, name: str) -> None:
-    """Raise TypeError if ``fn`` is not callable. ``name`` is the public function that was called, for the message."""
+    """Raise TypeError if ``fn`` is not callable. ``name`` is the name of the public function in the message."""
     if not callable(fn):
         raise TypeError(f"{name}: expected a function or module, got {fn!r}")
 

@@ -48,7 +48,7 @@ from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError
 from fxstack_capture.shapes.profile import ShapeProfile
 from fxstack_interchange.user_warnings import warn_user
 
-# Only ``reset`` uses this set: it discards the entries of all living compilers.
+# ``reset`` discards the entries of all living compilers. Nothing else uses this set.
 _COMPILERS: Final[weakref.WeakSet[FrameCompiler]] = weakref.WeakSet()
 
 
@@ -72,11 +72,11 @@ def optimize(
             tensors. The default runs the captured graph unchanged.
         fullgraph: Raise ``Unsupported`` at a graph break, or if the call would run in plain Python for any
             reason.
-        dynamic: True: sizes and numbers are symbolic from the start; False: never; None: when they change.
+        dynamic: Whether sizes and numbers are symbolic. True: from the start. False: never. None: after they change.
         options: More options. If given, ``fullgraph`` and ``dynamic`` are taken from it, and not from the
             arguments above.
         observer: An object that is notified of every trace and graph break.
-        profile: Observations of earlier processes (``profile_of``). Changed numbers are symbolic at once.
+        profile: Observations of earlier processes (``profile_of``). Numbers that changed there are symbolic at once.
         dynamic_shapes: A contract about the sizes of the arguments, in the form of ``torch.export``.
             ``ShapeContractError`` is raised by a call that violates the contract, and by a program that does
             not work for all sizes of the contract.
@@ -115,7 +115,9 @@ def optimize(
 
 
 def _optimize_again(arguments: dict[str, Any], fn: Callable[..., Any]) -> Any:
-    """Compile ``fn`` with the arguments of an earlier ``optimize`` call, for copies and unpickled modules."""
+    """Compile ``fn`` with the arguments of an earlier ``optimize`` call. Called for copies and unpickled
+    modules.
+    """
     return optimize(**arguments)(fn)
 
 
@@ -125,14 +127,16 @@ def _compiler(
     observer: Observer | None,
     records: list[FrameRecord] | None = None,
 ) -> FrameCompiler:
-    """Return a new compiler with its own entries, which ``reset`` knows. ``records``: see ``FrameCompiler``."""
+    """Return a new compiler with its own entries. Register it for ``reset``. For ``records``, see
+    ``FrameCompiler``.
+    """
     compiler = FrameCompiler(backend, options, native.Owner(), observer, records)
     _COMPILERS.add(compiler)
     return compiler
 
 
 def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, recompile: Callable[[Any], Any]) -> Any:
-    """Return ``fn`` compiled by ``compiler``, for ``optimize``, ``explain`` and ``sharing_entries``.
+    """Return ``fn`` compiled by ``compiler``. ``optimize``, ``explain`` and ``sharing_entries`` call this.
 
     ``recompile`` compiles a copy of ``fn`` in the same way.
     """
@@ -144,7 +148,7 @@ def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, recompile: Calla
         made = native.Optimized(entered, compiler.callback, compiler.owner)
         made.__wrapped__ = function
         leaves = compiler.options.leave_unprofitable and not compiler.options.fullgraph
-        if leaves and not is_backward_pass(fn):  # callbacks of a backward pass only run in compiled code
+        if leaves and not is_backward_pass(fn):  # the callbacks of a backward pass run only in compiled code
             compiler.trials.add(made, fn)
         made.trial = FirstCall(compiler, fn, made.trial)
         return made
@@ -161,7 +165,7 @@ def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, recompile: Calla
     compiler.first = first_frame_of(entered)
     made = run(entered)
     functools.update_wrapper(made, fn, _OF_FUNCTIONS)
-    # A copy of the object that holds the method must call the method of the copy.
+    # A copy of the object that holds the method must call the method on the copy.
     if isinstance(fn, MethodType):
         made.__deepcopy__ = lambda memo: recompile(copy.deepcopy(fn, memo))
     return made
@@ -171,13 +175,15 @@ _OF_FUNCTIONS = (
     *functools.WRAPPER_ASSIGNMENTS,
     *("__defaults__", "__kwdefaults__", "__code__", "__globals__", "__closure__"),
 )
-"""The attributes that a compiled function copies from its original, for programs that inspect functions."""
+"""The attributes that a compiled function copies from its original. Programs that inspect functions read
+them.
+"""
 
 
 def _name_of(compiled: object) -> str:
-    """Return the name by which ``pickle`` and ``copy`` find a compiled function, like any function.
+    """Return the name by which ``pickle`` and ``copy`` find a compiled function, as they find any function.
 
-    A copy of a compiled function is the function itself.
+    Therefore a copy of a compiled function is the function itself.
     """
     name: str = getattr(compiled, "__qualname__", type(compiled).__qualname__)
     return name
@@ -187,11 +193,12 @@ copyreg.pickle(native.Optimized, _name_of)
 
 
 def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
-    """Return ``fn``, or a Python function that calls ``fn`` if the hook would compile no frame of ``fn``.
+    """Return ``fn``. If the hook would compile no frame of ``fn``, return a Python function that calls
+    ``fn``.
 
-    The hook compiles no frame of a C function (``torch.sin``, or a partial of it), nor of a library function that
-    runs in plain Python, for example ``torch.vmap(f)``. The returned function has a frame, and its trace includes
-    ``fn``. ``always`` says that every call must be compiled (``fullgraph``).
+    The hook compiles no frame of a C function (``torch.sin``, or a partial of it), and no frame of a library
+    function that runs in plain Python, for example ``torch.vmap(f)``. The returned function has a frame, and
+    its trace includes ``fn``. ``always``: every call must be compiled (``fullgraph``).
     """
     inner = fn.func if isinstance(fn, functools.partial) else fn
     code = first_frame_of(fn)
@@ -205,13 +212,15 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     def call(*args: object, **kwargs: object) -> Any:
         return fn(*args, **kwargs)
 
-    # The hook does not compile frames of this package. Another file name makes this frame eligible.
+    # The hook does not compile frames of this package. The frame of this function has another file name, so
+    # it is compiled.
     code = call.__code__.replace(co_filename="<string>")
     return FunctionType(code, {"__name__": "<string>"}, closure=call.__closure__)
 
 
 def _function_of(fn: Any) -> Any:
-    """Return the function whose frame the hook meets first in a call of ``fn``; for a call of a module its ``forward``.
+    """Return the function whose frame the hook sees first in a call of ``fn``. For a module, this is its
+    ``forward``.
 
     The result may be any callable if ``fn`` is no Python code.
     """
@@ -225,7 +234,9 @@ def _function_of(fn: Any) -> Any:
 
 
 def _runs_plainly(fn: object) -> bool:
-    """Whether ``fn`` is a library function whose frame runs in plain Python, although nobody has disabled it."""
+    """Whether ``fn`` is a library function whose frame runs in plain Python. Functions that somebody disabled
+    do not count.
+    """
     return (
         isinstance(fn, FunctionType)
         and is_foreign(fn.__code__)
@@ -245,10 +256,10 @@ _WITHOUT_FRAME = (
 
 
 def profile_of(compiled: object) -> ShapeProfile:
-    """Return the sizes and numbers that a function or module returned by ``optimize`` has seen.
+    """Return the sizes and numbers that a result of ``optimize`` (a function or module) has seen.
 
-    Save the profile and pass it to ``optimize`` in the next process. ``merged`` joins the profiles of several
-    ranks.
+    Save the profile, and pass it to ``optimize`` in the next process. ``merged`` joins the profiles of
+    several ranks.
 
     Raises:
         TypeError: ``compiled`` was not made by ``optimize``.
@@ -258,11 +269,10 @@ def profile_of(compiled: object) -> ShapeProfile:
 
 
 def sharing_entries(compiled: object) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator for functions that have the same code object as the function inside ``compiled``.
+    """Return a decorator for functions that have the same code object as the function inside of ``compiled``.
 
-    A program that wraps a function anew in each call then compiles it once.
-
-    The callables share their entries with ``compiled``. The decorator does not keep ``compiled`` alive.
+    If a program wraps a function anew in each call, the decorator lets it compile the function only once. The
+    callables share their entries with ``compiled``. The decorator does not keep ``compiled`` alive.
 
     Raises:
         TypeError: ``compiled`` is no function or method that was compiled by ``optimize``.
@@ -276,7 +286,9 @@ def sharing_entries(compiled: object) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _compiler_of(compiled: object, caller: str) -> FrameCompiler:
-    """Return the compiler of a result of ``optimize``. ``caller`` is the public function, for the TypeError."""
+    """Return the compiler of a result of ``optimize``. ``caller`` is the name of the public function in the
+    TypeError.
+    """
     compiler = getattr(getattr(compiled, "callback", None), "__self__", None)
     if not isinstance(compiler, FrameCompiler):
         raise TypeError(f"{caller}: expected a callable that optimize returned, got {compiled!r}")
@@ -303,8 +315,8 @@ def export(
 ) -> Captured:
     """Return one whole graph of ``fn(*args, **kwargs)`` for all sizes that ``dynamic_shapes`` allows.
 
-    ``dynamic_shapes`` is as in torch.export. Without it, all sizes are the sizes of the arguments.
-    A call of the result checks its arguments.
+    ``dynamic_shapes`` has the form of torch.export. Without it, all sizes are fixed to those of the
+    arguments. A call of the result checks its arguments.
 
     Raises:
         Unsupported: the call cannot be one graph.

@@ -1,8 +1,8 @@
 """The reasons of graph breaks: a registry, and the exception that carries a reason.
 
-Every reason has an id (stable, documented in ``docs/errors/``), a description of the event, an explanation
-why the event ends the graph, and advice. Raise a reason with ``graph_break("data-dependent-branch",
-detail=...)``.
+Every reason has an id, a description of the event, an explanation why the event ends the graph, and advice.
+The id is stable and documented in ``docs/errors/``. Raise a reason with
+``graph_break("data-dependent-branch", detail=...)``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from fxstack_capture.guards.records import Guard
 
 Position = tuple[int | None, int | None, int | None, int | None]
-"""The first and last line and the first and last column of an expression, as ``co_positions`` has them."""
+"""The first line, last line, first column and last column of an expression, as in ``co_positions``."""
 
 _NOWHERE: Final[Position] = None, None, None, None
 
@@ -26,7 +26,7 @@ class Reason:
     """A kind of graph break. ``what`` may contain ``{detail}``."""
 
     id: str
-    """The stable name, for example "data-dependent-branch", which is also the name of a page of ``docs/errors/``."""
+    """The stable name, for example "data-dependent-branch". A page of ``docs/errors/`` has the same name."""
     what: str
     """The sentence about the event. It may contain ``{detail}``."""
     why: str
@@ -42,15 +42,15 @@ class BreakRecord:
     reason: Reason
     """The kind of the graph break."""
     detail: str
-    """The phrase for ``{detail}`` in ``Reason.what``, or ""."""
+    """The phrase that replaces ``{detail}`` in ``Reason.what``, or ""."""
     stack: tuple[tuple[str, int, str], ...] = ()
     """The user's frames (file, line, function), innermost last."""
     positions: tuple[Position, ...] = ()
-    """For each frame of ``stack``, the position of the running expression; () if the positions are unknown."""
+    """For each frame of ``stack``, the position of the running expression. () if the positions are unknown."""
 
     @property
     def summary(self) -> StackSummary:
-        """The frames with their lines, as Python's own tracebacks show them."""
+        """The frames with their source lines, in the form of Python's own tracebacks."""
         frames = zip(self.stack, self.positions or repeat(_NOWHERE), strict=False)
         return StackSummary.from_list([_frame_summary(frame, position) for frame, position in frames])
 
@@ -61,24 +61,27 @@ class BreakRecord:
 
     @property
     def message(self) -> str:
-        """The whole text for users: the title, why, the advice, and the program's frames."""
+        """The whole text for users: the title, the explanation, the advice, and the program's frames."""
         where = "".join(["\n", *self.summary.format()]).rstrip()
         return f"{self.title}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
 
 
 def _frame_summary(frame: tuple[str, int, str], position: Position) -> FrameSummary:
-    """Return a frame as Python's tracebacks have it, with a mark below the expression if it begins in the line."""
+    """Return a frame in the form of Python's tracebacks. If the expression begins in the line, it is marked
+    below the line.
+    """
     file, line, name = frame
     start, end, column, end_column = position
     if start != line:
+        # The columns belong to another line, so they would mark the wrong text of this line.
         return FrameSummary(file, line, name)
     return FrameSummary(file, line, name, end_lineno=end, colno=column, end_colno=end_column)
 
 
 class GraphBreak(BaseException):
-    """The exception that unwinds the interpreter up to the driver.
+    """The exception that leaves the interpreter and reaches the driver.
 
-    User code cannot catch it. It is a BaseException, so that ``except Exception`` does not catch it either.
+    User code cannot catch it. It is a BaseException, so that no ``except Exception`` catches it either.
     """
 
     def __init__(
@@ -89,29 +92,38 @@ class GraphBreak(BaseException):
         self.error: Exception | None = None
         """If set, the compiled code raises this exception in its caller instead of breaking the graph."""
         self.earlier: int | None = None
-        """The number of the root frame's step before which the graph must end. The cause of the break comes later."""
+        """If set, the graph must end before the root frame's step with this number. The cause of the break
+        comes later.
+        """
         self.path: tuple[int, ...] = ()
-        """The break path: for each frame from the root frame down, how many steps it has run before the break.
+        """The break path: for each frame, from the root frame down, how many steps it has run before the
+        break.
 
-        () if the frames cannot stop there.
+        () if the trace cannot stop in these frames.
         """
         self.below_c_code = False
-        """Whether the break has left a frame that C code called. Such a frame cannot be resumed."""
+        """Whether the break has left a frame that C code called. No resume function can continue such a
+        frame.
+        """
         self.is_argument = False
-        """Whether graphs cannot hold an argument of a call, which says nothing about the body of the function."""
+        """Whether the cause is an argument of a call, which graphs cannot hold. The body of the called
+        function is not the cause.
+        """
         self.until: Guard | None = None
-        """The frame, with everything that it calls, runs in plain Python as long as this guard holds."""
+        """If set, the frame and all calls in it run in plain Python as long as this guard holds."""
         self.whole: object = None
-        """The frame of a function that must run in plain Python as a whole.
+        """If set, the frame of a function that must run in plain Python as a whole.
 
-        This includes every call of the function up to the break.
+        This includes each call of the function up to the break.
         """
 
     def leave(self, frame: object, step: int, *, is_linked: bool) -> None:
-        """Record that the break leaves ``frame`` after ``step`` steps. The interpreter calls this for each frame.
+        """Record that the break leaves ``frame`` after ``step`` steps. The interpreter calls this for each
+        frame.
 
-        ``is_linked`` says whether a resume function can continue the frame at this step (``interpreter.stopping``).
+        ``is_linked``: a resume function can continue the frame at this step (``interpreter.stopping``).
         """
+        # The function of ``whole`` runs in plain Python from its start, so no path leads into it.
         inside = self.whole is not None
         if frame is self.whole:
             self.whole = None
@@ -284,15 +296,16 @@ REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
 """All reasons by their ids."""
 
 READS_DATA = frozenset({"data-dependent-number", "data-dependent-size", "data-dependent-value"})
-"""The reasons of operations that read the data of tensors."""
+"""The reasons of graph breaks at operations that read the data of tensors."""
 
 
 def graph_break(
     reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = (), *, whole: object = None
 ) -> GraphBreak:
-    """Return the exception to raise for a registered reason. ``detail`` is a phrase about the present case.
+    """Return the exception for a registered reason. The caller raises it.
 
-    ``whole``: the frame of a function that must run in plain Python as a whole; see ``GraphBreak.whole``.
+    ``detail`` is a phrase about this break. ``whole`` is the frame of a function that must run in plain
+    Python as a whole (see ``GraphBreak.whole``).
     """
     reason = GraphBreak(REASONS[reason_id], detail, stack)
     reason.whole = whole
@@ -300,7 +313,10 @@ def graph_break(
 
 
 def caller(frame: Any, depth: int = sys.maxsize) -> Any:
-    """Return the interpreted frame ``depth`` calls further out than ``frame``, or the outermost if there are fewer."""
+    """Return the interpreted frame ``depth`` calls further out than ``frame``.
+
+    If there are fewer frames, return the outermost.
+    """
     while depth > 0 and frame.back is not None:
         frame, depth = frame.back, depth - 1
     return frame

@@ -1,9 +1,10 @@
-"""Code that runs while the surrounding code is traced: it inspects locals, stack, graph and guards.
+"""Comptime code: code that runs while the surrounding code is traced. It inspects locals, stack, graph and
+guards.
 
-In compiled code ``comptime(fn)`` calls ``fn`` with a ``ComptimeContext`` at this point of the trace. The
-short forms (``comptime.print_graph()``) call the context method of the same name. In plain Python nothing
-happens. Comptime code adds nothing to the graph. It runs once per attempt to trace the frame, not once per
-call.
+In compiled code, ``comptime(fn)`` calls ``fn`` with a ``ComptimeContext`` at this point of the trace. Each
+short form (``comptime.print_graph()``) calls the context method of the same name. In plain Python, nothing
+happens. Comptime code adds nothing to the graph. It runs once for each attempt to trace the frame, not once
+for each call.
 """
 
 from __future__ import annotations
@@ -37,27 +38,29 @@ T = TypeVar("T")
 class ComptimeVar:
     """A value of the traced program: a fake tensor, a symbolic number, or a Python object.
 
-    A deferred local is wrapped, which adds its guards, when ``value`` is read. Reading its type
-    and its text reads the real object and adds no guards.
+    If it is a deferred local, reading ``value`` wraps it and adds its guards. Reading only its type or its
+    text uses the real object and adds no guards.
     """
 
     held: Any
-    """The value as the trace holds it. It may be a deferred local."""
+    """The value as an object of the trace. It may be a deferred local."""
     source: str | None = None
-    """The source of the value as an expression, for example "x.weight"; None if the traced code made the value."""
+    """The source of the value as an expression, for example "x.weight". None if the traced code made the
+    value.
+    """
     enter: Callable[[DeferredLocal], Any] | None = None
     """The function that wraps a deferred local."""
 
     @property
     def value(self) -> Any:
-        """The value that the program computes with."""
+        """The value with which the program computes."""
         if self.enter is not None and type(self.held) is DeferredLocal:
             return self.enter(self.held)
         return self.held
 
     @property
     def seen(self) -> Any:
-        """The value without wrapping: a deferred local gives the real object."""
+        """The value without wrapping it. For a deferred local, this is the real object."""
         return self.held.value if type(self.held) is DeferredLocal else self.held
 
     @property
@@ -66,7 +69,7 @@ class ComptimeVar:
         return isinstance(self.value, torch.Tensor) or _is_open(self.value)
 
     def python_type(self) -> type:
-        """Return the class that the program sees."""
+        """Return the class of the value that the program sees."""
         return _SHOWN.get(type(self.seen), type(self.seen))
 
     def as_python_constant(self) -> Any:
@@ -106,16 +109,16 @@ class ComptimeVar:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether ``value`` is a symbolic number that may have another value in another call."""
+    """Whether ``value`` is a symbolic number that may differ in another call."""
     return type(value) in _SHOWN and len(value.node.expr.free_symbols) > 0
 
 
 _SHOWN: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-"""The class that the program sees for each class of symbolic numbers."""
+"""Maps a class of symbolic numbers to the class that the program sees."""
 
 
 class ComptimeContext:
-    """The argument of comptime code. ``file`` arguments default to standard output."""
+    """The argument of comptime code. The default of each argument ``file`` is standard output."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -132,7 +135,7 @@ class ComptimeContext:
         return {name: self._variable(value) for name, value in values.items()}
 
     def stack(self, *, stacklevel: int = 0) -> tuple[ComptimeVar, ...]:
-        """Return the value stack of a frame, the top last."""
+        """Return the value stack of a frame. The top is last."""
         return tuple(self._variable(value) for value in self._frame(stacklevel).stack)
 
     def graph(self) -> Graph:
@@ -156,21 +159,21 @@ class ComptimeContext:
         builtins.print(shown, file=file or sys.stdout)
 
     def print_locals(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
-        """Print the variables of a frame, one in a line."""
+        """Print the variables of a frame, one on each line."""
         for name, value in self.locals(stacklevel=stacklevel).items():
             builtins.print(f"{name} = {value}", file=file or sys.stdout)
 
     def print_value_stack(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
-        """Print the value stack of a frame, the top last."""
+        """Print the value stack of a frame. The top is last."""
         for value in self.stack(stacklevel=stacklevel):
             builtins.print(f"- {value}", file=file or sys.stdout)
 
     def print_graph(self, *, verbose: bool = True, file: TextIO | None = None) -> None:
-        """Print the graph as Python; without ``verbose`` without types and lines of the program."""
+        """Print the graph as Python. If not ``verbose``, omit types and lines of the program."""
         builtins.print(self.graph().python_code("self", verbose=verbose).src, file=file or sys.stdout)
 
     def print_guards(self, *, file: TextIO | None = None) -> None:
-        """Print the guards so far as Python conditions, one in a line."""
+        """Print the guards so far as Python conditions, one on each line."""
         for guard in self.guards():
             builtins.print(guard_text(guard), file=file or sys.stdout)
 
@@ -180,7 +183,7 @@ class ComptimeContext:
             builtins.print(f'  File "{name}", line {line}, in {function}', file=file or sys.stdout)
 
     def print_disas(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
-        """Print the bytecode of a frame, with an arrow at the present instruction."""
+        """Print the bytecode of a frame, with an arrow at the current instruction."""
         frame = self._frame(stacklevel)
         here = frame.program.offsets[frame.pc]
         builtins.print(dis.Bytecode(frame.code, current_offset=here).dis(), file=file or sys.stdout)
@@ -192,19 +195,21 @@ class ComptimeContext:
         raise graph_break("user-break", message)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, so that a profiler shows the present place of the trace."""
+        """Sleep, so that a profiler shows the current place of the trace."""
         time.sleep(seconds)
 
     def breakpoint(self) -> None:
-        """Stop in the debugger. ``self`` of this frame is the context."""
+        """Stop in the debugger. The context is ``self`` in this frame."""
         builtins.breakpoint()  # noqa: T100 - the purpose of the method
 
     def assume(self, condition: object) -> None:
-        """Add a fact about symbols: a guard, or a run-time assertion if the symbol is data-dependent."""
+        """Add a fact about symbols: a guard, or a run-time assertion if a symbol depends on tensor data."""
         torch_compat.check(condition.value if isinstance(condition, ComptimeVar) else condition)
 
     def force_static(self, value: object) -> Any:
-        """Return the plain number of a symbolic number, and guard it. Other values compile again."""
+        """Return the plain number of a symbolic number, and guard it. For other values, the code compiles
+        again.
+        """
         given = value.value if isinstance(value, ComptimeVar) else value
         return self._trace.torch.specialize(given) if self._trace.torch.is_symbolic(given) else given
 
@@ -217,13 +222,15 @@ class ComptimeContext:
     # --- helpers ---------------------------------------------------------------------------------
 
     def _frame(self, stacklevel: int) -> Frame:
-        """Return the traced frame ``stacklevel`` calls further out than the present one. Raise ValueError if there is
-        none.
+        """Return the traced frame ``stacklevel`` calls further out than the current frame.
+
+        Raises ValueError if there is none.
         """
         interp: Any = self._trace.interp
         frame: Frame | None = interp.current_frame()
         frames: list[Frame] = []
         while frame is not None:
+            # Polyfills are no code of the program, so their frames do not count.
             frames += () if frame.program.hidden else (frame,)
             frame = frame.back
         if stacklevel >= len(frames):
@@ -245,20 +252,21 @@ class ComptimeContext:
 
 
 class _Comptime:
-    """``comptime(fn)`` and the short forms."""
+    """The class of ``comptime``: ``comptime(fn)`` and the short forms."""
 
     def __call__(
         self,
         fn: Callable[[ComptimeContext], Any],  # noqa: ARG002 - the rule for tracing takes it
         fallback_fn: Callable[[], Any] = lambda: None,
     ) -> Any:
-        """Call ``fn`` with the context if the call is traced. In plain Python call ``fallback_fn``."""
+        """Call ``fn`` with the context if this call is traced. In plain Python, call ``fallback_fn``."""
         return fallback_fn()
 
     def print(self, value: object) -> None:
         """Print the value in plain Python, as torch does. In compiled code, ``ComptimeContext.print`` runs.
 
-        The methods below do nothing in plain Python. In compiled code, the method of the same name of the context runs.
+        The methods below do nothing in plain Python. In compiled code, the context method of the same name
+        runs.
         """
         builtins.print(value)  # noqa: T201 - the purpose of the method
 
@@ -292,12 +300,13 @@ class _Comptime:
 
 
 def _called(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
-    """The rule of ``comptime(fn)``: call ``fn`` with the context while tracing."""
+    """Rule of ``comptime(fn)``: call ``fn`` with the context while tracing."""
+    # ``args[0]`` is ``comptime`` itself.
     _run(_outside(trace, args[1]), ComptimeContext(trace))
 
 
 def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
-    """Run comptime code. Its exception goes to the caller of the compiled code, as ``ComptimeError``.
+    """Run comptime code. If it raises, the caller of the compiled code gets a ``ComptimeError``.
 
     The traced program cannot catch this exception.
     """
@@ -311,8 +320,9 @@ def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
 
 
 def _outside(trace: Trace, fn: object) -> Any:
-    """Return ``fn`` with the original objects in its cells. Comptime code sees these objects, not the proxies of the
-    trace.
+    """Return ``fn`` with the original objects in its cells.
+
+    Comptime code then sees these objects, and not the proxies of the trace.
     """
     if not isinstance(fn, FunctionType):
         return trace.objects.original_of(fn)
@@ -323,16 +333,17 @@ def _outside(trace: Trace, fn: object) -> Any:
 
 
 def _shown_and_returned(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """The rule of ``print_value_stack_and_return``."""
+    """Rule of ``print_value_stack_and_return``."""
     _run(ComptimeContext(trace).print_value_stack)
     return args[1]
 
 
 def _short(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call the method of the context that has the name of ``fn``: the rule of the other short forms."""
+    """Rule of the other short forms: call the context method with the name of ``fn``."""
     _run(getattr(ComptimeContext(trace), fn.__name__), *args[1:], **kwargs)
 
 
+# The tracer runs a rule in place of each method, so the bodies above run only in plain Python.
 for _name, _method in vars(_Comptime).items():
     if _name == "__call__":
         register(_method, _called)

@@ -1,4 +1,6 @@
-"""Marks of a program on its callables: one node of the graph, never in a graph, a constant, and others."""
+"""Marks that a program sets on its callables, for example: one node of the graph, never in a graph, a
+constant.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,21 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def allow_in_graph(fn: object) -> Any:
-    """Record each call of ``fn`` as one node of the graph, without tracing into ``fn``.
+    """Record each call of ``fn`` as one node of the graph. The body of ``fn`` is not traced.
 
-    ``fn`` must depend only on its tensor arguments, and must run on fake tensors. Also takes a list. Returns
-    its argument.
+    ``fn`` must depend only on its tensor arguments, and must run on fake tensors. ``fn`` may be a list of
+    callables. Returns its argument.
     """
     return _each(fn, "allow_in_graph", lambda f: register(f, record_as_node))
 
 
 def nonstrict_trace(fn: F) -> F:
-    """Return a function like ``fn`` whose calls are recorded as the operators that they execute.
+    """Return a function like ``fn``. Its calls are recorded as the operators that they execute.
 
     ``fn`` itself does not change. Its Python code is not captured: it runs whenever the graph is traced, on
     tensors without data. Therefore its side effects do not happen once per call, and only its arguments are
-    guarded. Arguments and results are tensors and plain values, in containers and in classes that are
-    registered with ``torch.utils._pytree`` (arguments only).
+    guarded. Arguments and results are tensors and plain values, in containers. Arguments may also be in
+    classes that are registered with ``torch.utils._pytree``.
     """
     check_callable(fn, "nonstrict_trace")
 
@@ -51,7 +53,7 @@ def nonstrict_trace(fn: F) -> F:
 def disallow_in_graph(fn: object) -> Any:
     """End the graph at each call of ``fn``, and run the call in plain Python.
 
-    Also takes a list. Returns its argument.
+    ``fn`` may be a list of callables. Returns its argument.
     """
     return _each(fn, "disallow_in_graph", lambda f: register(f, ending_the_graph("disallowed")))
 
@@ -59,15 +61,15 @@ def disallow_in_graph(fn: object) -> Any:
 def forbid_in_graph(fn: object) -> Any:
     """Make a call of ``fn`` in compiled code an error (``Unsupported``).
 
-    Also takes a list. Returns its argument.
+    ``fn`` may be a list of callables. Returns its argument.
     """
     return _each(fn, "forbid_in_graph", lambda f: register(f, ending_the_graph("forbidden")))
 
 
 def assume_constant_result(fn: F) -> F:
-    """Call ``fn`` once, while tracing, and make its result a constant of the compiled code. Returns ``fn``.
+    """Call ``fn`` once, while tracing, and use its result as a constant of the compiled code. Returns ``fn``.
 
-    No guard checks that the result stays the same. The caller must ensure it.
+    No guard checks that the result stays the same. The caller must make sure that it does.
     """
     check_callable(fn, "assume_constant_result")
     register(fn, call_once)
@@ -77,8 +79,8 @@ def assume_constant_result(fn: F) -> F:
 def substitute_in_graph(original: object) -> Callable[[F], F]:
     """Return a decorator for a function that is traced in place of ``original`` in compiled code.
 
-    Plain Python calls ``original``. The decorator is for C functions, which cannot be traced: the substitute
-    implements the same behaviour in Python.
+    Plain Python still calls ``original``. The decorator is for C functions, because they cannot be traced.
+    The substitute implements the same behaviour in Python.
 
     Raises:
         TypeError: the two functions take different parameters.
@@ -95,7 +97,7 @@ def substitute_in_graph(original: object) -> Callable[[F], F]:
 
 
 def _check_parameters(original: Any, substitute: Any) -> None:
-    """Raise TypeError if the two functions have parameters of other names or kinds."""
+    """Raise TypeError if the parameters of the two functions differ in names or kinds."""
     try:
         expected = inspect.signature(original)
     except ValueError:  # Many C functions have no signature.
@@ -113,7 +115,7 @@ def _check_parameters(original: Any, substitute: Any) -> None:
 def _each(fn: object, name: str, mark: Callable[[Any], None]) -> Any:
     """Apply ``mark`` to ``fn``, or to each callable in the list ``fn``. Return ``fn``.
 
-    ``name`` is for the TypeError.
+    ``name`` is the name of the public function in the TypeError.
     """
     for one in fn if isinstance(fn, (list, tuple)) else (fn,):
         check_callable(one, name)

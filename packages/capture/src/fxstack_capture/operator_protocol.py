@@ -1,7 +1,7 @@
 """Python's operators: their functions, methods and symbols, and the order in which CPython calls the methods.
 
-``candidates`` is the only place that states the order (``Objects/abstract.c`` and ``Objects/object.c`` of CPython).
-Every table of operators in this package is made from the tables here.
+Only ``candidates`` states this order (``Objects/abstract.c`` and ``Objects/object.c`` of CPython). All tables
+of operators in this package are made from the tables here.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ SYMBOLS: Mapping[str, str] = MappingProxyType(
         "ge": ">=",
     }
 )
-"""Binary operators by the stem of their method's name, as error texts show them. The order is that of the numbers in
-bytecode arguments (``NB_ADD`` and so on, then ``Py_LT`` and so on)."""
+"""Maps the stem of a method's name to the symbol of the binary operator in error texts.
+
+A stem is the name without underscores, such as ``add``. The order is that of the numbers in bytecode
+arguments: ``NB_ADD`` and so on, then ``Py_LT`` and so on.
+"""
 
 _SWAPPED = MappingProxyType({"lt": "gt", "le": "ge", "eq": "eq", "ne": "ne", "gt": "lt", "ge": "le"})
-"""The comparison with exchanged operands: ``a < b`` is ``b > a``."""
+"""Maps a comparison to the comparison with exchanged operands: ``a < b`` is ``b > a``."""
 
 COMPARISON_NAMES = tuple(_SWAPPED)
 """The stems of the six comparisons."""
 ARITHMETIC_NAMES = tuple(name for name in SYMBOLS if name not in _SWAPPED)
-"""The stems of the other binary operators."""
+"""The stems of all other binary operators."""
 
 
 def function_of(name: str) -> Function:
-    """Return the function of module ``operator`` for the stem of a method's name (``and`` and ``iadd``, for example)."""
+    """Return the function of module ``operator`` for the stem of a method's name, for example ``and`` or
+    ``iadd``.
+    """
     function: Function = getattr(operator, f"__{name}__")
     return function
 
@@ -57,9 +62,9 @@ def function_of(name: str) -> Function:
 ARITHMETIC: tuple[Function, ...] = tuple(map(function_of, ARITHMETIC_NAMES))
 """The functions of module ``operator`` for ``ARITHMETIC_NAMES``."""
 IN_PLACE: tuple[Function, ...] = tuple(function_of(f"i{name}") for name in ARITHMETIC_NAMES)
-"""The functions of augmented assignments (``iadd``), in the same order."""
+"""The functions of augmented assignments (``iadd``), in the order of ``ARITHMETIC``."""
 COMPARISONS: tuple[Function, ...] = tuple(map(function_of, COMPARISON_NAMES))
-"""The functions of comparisons."""
+"""The functions of the comparisons, in the order of ``COMPARISON_NAMES``."""
 
 OUT_OF_PLACE: Mapping[Function, Function] = MappingProxyType(dict(zip(IN_PLACE, ARITHMETIC, strict=True)))
 """Maps the operator of an augmented assignment to the plain operator (``iadd`` to ``add``)."""
@@ -67,7 +72,7 @@ OUT_OF_PLACE: Mapping[Function, Function] = MappingProxyType(dict(zip(IN_PLACE, 
 UNARY: Mapping[Function, str] = MappingProxyType(
     {**{function_of(name): f"__{name}__" for name in ("neg", "pos", "invert", "abs")}, abs: "__abs__"}
 )
-"""Maps the operators of one operand to the names of their methods."""
+"""Maps an operator of one operand to the name of its method."""
 
 _STEMS: Mapping[Function, str] = MappingProxyType(
     {
@@ -75,11 +80,11 @@ _STEMS: Mapping[Function, str] = MappingProxyType(
         **dict(zip(IN_PLACE, ARITHMETIC_NAMES, strict=True)),
     }
 )
-"""The stem of the method's name by the function. An operator in place has the stem of the plain operator."""
+"""Maps a function to the stem of its method's name. An in-place operator has the stem of the plain operator."""
 
 
 def is_binary(op: object) -> bool:
-    """Whether ``candidates`` knows an operator: arithmetic, in place or not, and comparisons."""
+    """Whether ``candidates`` supports an operator: arithmetic, in-place arithmetic, and comparisons."""
     return op in _STEMS
 
 
@@ -88,9 +93,9 @@ def candidates(
 ) -> Iterator[tuple[int, str]]:
     """Yield the methods that CPython tries for ``op`` on operands of two classes, in order.
 
-    Each item is the index of the operand (0: left, 1: right) and the name of the method, for example
-    ``(1, "__radd__")``. The caller stops at the first method that does not return NotImplemented. ``lookup`` finds a
-    method on a class without calling descriptors.
+    Each item has the index of the operand (0: left, 1: right) and the name of the method, for example ``(1,
+    "__radd__")``. The caller stops at the first method that does not return NotImplemented. ``lookup`` finds
+    a method of a class without calling descriptors.
     """
     stem = _STEMS[op]
     compares = stem in _SWAPPED
@@ -111,9 +116,10 @@ def candidates(
 
 
 def by_identity(op: object, left: object, right: object) -> bool | None:
-    """Return what ``==`` or ``!=`` gives if all methods have returned NotImplemented: a comparison of identities.
+    """Return the result of ``==`` or ``!=`` after all methods have returned NotImplemented: it compares
+    identities.
 
-    Return None for other operators, which then raise TypeError.
+    Return None for any other operator. Such an operator raises TypeError then.
     """
     return (left is right) is (op is operator.eq) if op in (operator.eq, operator.ne) else None
 
@@ -121,7 +127,7 @@ def by_identity(op: object, left: object, right: object) -> bool | None:
 def type_error(op: Function, left: str, right: str) -> str:
     """Return the text of the TypeError for operands that no method accepts.
 
-    ``left`` and ``right`` name their classes.
+    ``left`` and ``right`` are the names of the operands' classes.
     """
     symbol = SYMBOLS[_STEMS[op]]
     if _STEMS[op] in _SWAPPED:
@@ -132,16 +138,18 @@ def type_error(op: Function, left: str, right: str) -> str:
 
 
 def define_methods(cls: type, functions: Mapping[str, Function], compute: Function) -> None:
-    """Give ``cls`` one special method for each stem in ``functions``. The class of NumPy arrays gets its operators so.
+    """Give ``cls`` one special method for each stem in ``functions``. The classes of arrays and scalars get
+    operators by this.
 
-    Each method returns ``compute(self, function, operands)``. ``operands`` are ``self`` and the method's arguments.
+    Each method returns ``compute(self, function, operands)``. ``operands`` are the other arguments of the
+    method.
     """
     for name, function in functions.items():
         setattr(cls, f"__{name}__", _method(function, compute))
 
 
 def _method(function: Function, compute: Function) -> Function:
-    """Return the special method that computes ``function`` of ``self`` and its arguments."""
+    """Return the special method that computes ``function`` of ``self`` and the other arguments."""
 
     def method(self: object, *others: object) -> Any:
         return compute(self, function, (self, *others))

@@ -1,8 +1,9 @@
-"""The passes of capture: the attempts to trace a frame, and the passes that make replacement code of its trace.
+"""The passes of capture: the attempts to trace a frame, and the passes that make replacement code from its
+trace.
 
-An attempt follows on the outcome of the one before it, the other passes on each other. In the examples,
-``attempts`` compiles a call and prints each attempt with its graph, or with the reason why it ended. ``after``
-prints the state after one pass.
+The outcome of an attempt selects the next attempt. All other passes have a fixed order. In the examples,
+``attempts`` compiles a call. It prints each attempt with its graph, or with the reason why it ended.
+``after`` prints the state after one pass.
 """
 
 from __future__ import annotations

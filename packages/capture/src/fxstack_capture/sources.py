@@ -1,12 +1,12 @@
-"""Sources: frozen records of the place where a pre-existing value was found.
+"""Sources: frozen records of the place where a value from outside was found.
 
-A source is the path to a value from the objects that a frame can access when it starts (arguments, free
-variables, globals, pinned objects). The native guard path, the expression that reloads the value in emitted
-code, and the value's name in messages all derive from the source. A source is attached when a value is
-wrapped, and never changes.
+A source is a path to a value. It begins at an object that a frame can access when it starts: an argument, a
+free variable, the globals, or a pinned object. Three things derive from the source: the native access in
+guards, the expression that reloads the value in emitted code, and the name of the value in messages. A value
+gets its source when it is wrapped, and the source never changes.
 
-Every class is one *primitive* access. An access never runs user code (``InstanceDict`` + ``Key`` rather than
-``getattr``), so guards and reloads have no side effects.
+Every class is one *primitive* access, which never runs user code. For example, ``InstanceDict`` and ``Key``
+are used in place of ``getattr``. Therefore guards and reloads have no side effects.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import ClassVar
 
 @cache
 def _compared(cls: type) -> tuple[str, ...]:
-    """Return the names of the fields that define equality of records of ``cls``."""
+    """Return the names of the fields by which records of ``cls`` are compared."""
     return tuple(f.name for f in fields(cls) if f.compare)
 
 
 class _Remembering:
     """Caches the hash and the name of a source.
 
-    Sources are keys of every table of a trace. A source path is as long as the module nesting of a model is
-    deep, so computing the hash each time is expensive.
+    Sources are keys of many tables of a trace. A source is as long as the modules of a model are nested deep,
+    so computing its hash each time would be expensive.
     """
 
     __slots__ = ("_hash", "_name")
@@ -53,11 +53,11 @@ class Source(_Remembering):
     """Base of all sources."""
 
     template: ClassVar[str] = "a {0.__class__.__name__}"
-    """The format of ``name``. Field 0 is the source."""
+    """The format string of ``name``. Field 0 is the source."""
 
     @property
     def base(self) -> Source | None:
-        """The source from which this one reads, or None for a source that reads from the frame."""
+        """The source from which this source reads. None for a source that reads from the frame."""
         return None
 
     @property
@@ -79,7 +79,7 @@ class Source(_Remembering):
 
 @dataclass(frozen=True, slots=True)
 class Local(Source):
-    """An argument of the root frame, with its value when the frame starts."""
+    """An argument of the root frame. The value is that at the start of the frame."""
 
     local: str
     """The name of the argument."""
@@ -113,34 +113,36 @@ class Globals(Source):
 
 @dataclass(frozen=True, slots=True)
 class Pinned(Source):
-    """A specific object that the compiled entry keeps alive: a class, a module's globals, a function.
+    """An object that the compiled entry keeps alive: a class, a module's globals, a function.
 
     Records are compared by the identity of the object.
     """
 
     value: object = field(compare=False, hash=False, repr=False)
-    """The object, or a weak reference to it in guards that an entry keeps for messages."""
+    """The object. In guards that an entry keeps for messages, it is a weak reference to the object."""
     label: str
     """The name of the object for messages."""
     key: int = 0
-    """The id of the object, which equality compares."""
+    """The id of the object, by which records are compared."""
     template = "{0.label}"
 
 
 def pinned(value: object, label: str) -> Pinned:
-    """Return the source of an object that is the same in every call. ``label`` is its name for messages."""
+    """Return the source of an object that is the same in every call. ``label`` is the object's name in
+    messages.
+    """
     return Pinned(value, label, id(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn(Source):
-    """The result of the ``index``-th call that the frame makes before everything else.
+    """The result of a call that the frame makes before everything else, for example a random draw.
 
     No guard can depend on it.
     """
 
     index: int
-    """The number of the call in the frame, counted from 0."""
+    """The number of the call, counted from 0."""
     label: str
     """The name of the call for messages."""
     template = "{0.label} #{0.index}"
@@ -151,10 +153,10 @@ class Drawn(Source):
 
 @dataclass(frozen=True, slots=True)
 class Step(Source):
-    """A source that is reached from another source by one primitive access."""
+    """A source that is one primitive access away from another source, ``of``."""
 
     of: Source
-    """The source of the value that is read from."""
+    """The source of the value from which this source reads."""
 
     @property
     def base(self) -> Source:
@@ -164,7 +166,9 @@ class Step(Source):
 
 @dataclass(frozen=True, slots=True)
 class InstanceDict(Step):
-    """``object.__getattribute__(of, "__dict__")`` of an instance, bypassing class-level descriptors."""
+    """The ``__dict__`` of an instance: ``object.__getattribute__(of, "__dict__")``. Descriptors of the class
+    are bypassed.
+    """
 
     template = "{0.of.name}.__dict__"
 
@@ -180,20 +184,20 @@ class InstanceAttr(Step):
 
 @dataclass(frozen=True, slots=True)
 class SlotAttr(Step):
-    """A ``__slots__`` member or C-level getset of ``owner``: ``owner.__dict__[attr].__get__(of)``."""
+    """A ``__slots__`` member, or an attribute that C code computes: ``owner.__dict__[attr].__get__(of)``."""
 
     owner: type
-    """The class that defines the slot."""
+    """The class that defines the slot or attribute."""
     attr: str
-    """The name of the slot."""
+    """The name of the slot or attribute."""
     template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinAttr(Step):
-    """``getattr(of, attr)`` that is known to run no user code.
+    """``getattr(of, attr)``, for an attribute whose read runs no user code.
 
-    Examples are functions, methods, partials, and ``grad`` of tensors.
+    Examples are attributes of functions, methods and partials, and ``grad`` of tensors.
     """
 
     attr: str
@@ -203,7 +207,7 @@ class BuiltinAttr(Step):
 
 @dataclass(frozen=True, slots=True)
 class ClassAttr(Step):
-    """The raw value of ``attr`` (no descriptor call) along the MRO of the class ``of``."""
+    """The raw value of ``attr`` along the MRO of the class ``of``. No descriptor is called."""
 
     attr: str
     """The name of the attribute."""
@@ -219,7 +223,7 @@ class TypeOf(Step):
 
 @dataclass(frozen=True, slots=True)
 class Item(Step):
-    """Item ``index`` of a list, tuple or deque (or a subclass), by C-level access."""
+    """Item ``index`` of a list, tuple or deque, or of an instance of a subclass, read in C."""
 
     index: int
     """The position, counted from 0."""
@@ -228,7 +232,7 @@ class Item(Step):
 
 @dataclass(frozen=True, slots=True)
 class ItemAt(Step):
-    """The item of a list, tuple or deque whose index is the value of the source ``at``, by C-level access."""
+    """An item of a list, tuple or deque, read in C. Its index is the value of the source ``at``."""
 
     at: Source
     """The source of the index."""
@@ -237,7 +241,7 @@ class ItemAt(Step):
 
 @dataclass(frozen=True, slots=True)
 class Key(Step):
-    """The value of a constant key in a dict (or a subclass), by C-level access."""
+    """The value of a constant key in a dict, or in an instance of a subclass, read in C."""
 
     key: object
     """The key, for example a string or an integer."""
@@ -255,7 +259,7 @@ class KeyAt(Step):
 
 @dataclass(frozen=True, slots=True)
 class ValueAt(Step):
-    """The ``index``-th value of a dict in iteration order, for keys that are not constants."""
+    """The ``index``-th value of a dict in iteration order. For keys that are not constants."""
 
     index: int
     """The position, counted from 0."""
@@ -264,13 +268,13 @@ class ValueAt(Step):
 
 @dataclass(frozen=True, slots=True)
 class Upcoming(Step):
-    """The item that an iterator gives after ``index`` other items.
+    """An upcoming item of an iterator: the item after ``index`` other items.
 
     The access does not advance the iterator.
     """
 
     index: int
-    """The number of items that the iterator gives before."""
+    """The number of items that the iterator gives before this item."""
 
     def _named(self) -> str:
         return f"next({self.of.name})" if not self.index else f"next #{self.index} of {self.of.name}"
@@ -278,7 +282,7 @@ class Upcoming(Step):
 
 @dataclass(frozen=True, slots=True)
 class Converted(Step):
-    """``by(of)``: another form of the same value. ``by`` is a C function that runs no Python code."""
+    """``by(of)``: the value in another form. ``by`` is a C function that runs no Python code."""
 
     by: Callable[[object], object]
     """The C function, for example ``ContextVar.get``."""
@@ -287,17 +291,17 @@ class Converted(Step):
 
 @dataclass(frozen=True, slots=True)
 class Cached(Step):
-    """The result that the ``functools.lru_cache`` ``of`` holds for a key of its dictionary.
+    """The result that ``of``, a ``functools.lru_cache`` function, holds for a key of its dictionary.
 
     The value is ``native.NOT_CACHED`` if the cache holds no result.
     """
 
     key: object = field(compare=False, repr=False)
-    """The key as the cache makes it of the arguments."""
+    """The key that the cache makes from the arguments."""
     call: str
     """The arguments as text for messages."""
     at: int
-    """The address of ``key``, which equality compares. Equal keys have one key object."""
+    """The address of ``key``, by which records are compared. Equal keys have one key object."""
 
     template = "{0.of.name}({0.call})"
 
@@ -338,7 +342,7 @@ class StorageOffset(Step):
 class Affine(Step):
     """The number ``n`` for which ``scale * n + offset`` equals the number ``of``.
 
-    Missing if ``n`` is not an integer.
+    The value is missing if ``n`` is not an integer.
     """
 
     scale: int

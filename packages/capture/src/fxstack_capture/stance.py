@@ -1,7 +1,7 @@
 """Stances, which control when compiled functions compile, and temporary options.
 
-``set_stance`` and ``patch_options`` affect one thread and can be nested. Both are read when a frame is
-compiled or a compiled function is called, never while a graph runs.
+``set_stance`` and ``patch_options`` affect one thread, and can be nested. Both are read when a frame is
+compiled or a compiled function is called. Neither is read while a graph runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from fxstack_capture.options import CaptureOptions
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Limits: skip_guard_eval_unsafe still evaluates guards. A call that needs a guard which torch would skip
-# raises an error, instead of returning a result that may be wrong. aot_eager_then_compile is the same as
-# eager_then_compile.
+# raises an error; torch may return a wrong result. aot_eager_then_compile is the same as eager_then_compile.
 
 STANCES: Final = (
     *("default", "force_eager", "eager_on_recompile", "fail_on_recompile"),
@@ -35,13 +34,15 @@ class Stance:
     name: str = "default"
     """One of ``STANCES``."""
     backend: Any = None
-    """The backend that replaces the functions' own backends: a name, a callable, or None if none does."""
+    """The backend that replaces the functions' own backends: a name or a callable. None if no backend
+    replaces them.
+    """
     is_warm: bool = False
-    """``skip_guard_eval_unsafe``: no further compilation will be necessary."""
+    """Whether ``skip_guard_eval_unsafe`` was given: no further compilation is necessary."""
 
     @property
     def forbids_compiling(self) -> str:
-        """The phrase that names the stance in the error; "" if the stance allows compiling."""
+        """The phrase for the stance in the error message. "" if the stance allows compiling."""
         if self.name == "fail_on_recompile":
             return "the stance 'fail_on_recompile'"
         return "a stance with skip_guard_eval_unsafe" if self.is_warm else ""
@@ -73,7 +74,7 @@ def current_stance() -> Stance:
 def _torch_stance() -> Stance:
     """Return the stance that torch has set.
 
-    ``force_eager`` is not read here, because ``native.Optimized`` reads it at every call.
+    ``force_eager`` is not read here, because ``native.Optimized`` reads it in each call.
     """
     stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     if stance is None:
@@ -89,9 +90,10 @@ def with_changes(options: CaptureOptions) -> CaptureOptions:
 
 
 class _Scope:
-    """A change of the state that is already in effect: the result of ``set_stance`` and ``patch_options``.
+    """A change of the state that is already in effect. ``set_stance`` and ``patch_options`` return it.
 
-    A ``with`` block ends it. As a decorator, it ends at once, and ``set_again`` repeats it in each call.
+    As a context manager, the change ends with the ``with`` block. As a decorator, it ends at once, and
+    ``set_again`` makes the same change in each call.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class _Scope:
         _enter(*self._before)
 
     def __call__(self, fn: F) -> F:
-        """Decorator: the change is in effect while ``fn`` runs."""
+        """Decorator: the change is in effect only while ``fn`` runs."""
         _enter(*self._before)
 
         @functools.wraps(fn)
@@ -121,7 +123,7 @@ class _Scope:
 
 
 def _enter(stance: Stance, changes: tuple[tuple[str, Any], ...]) -> None:
-    """Put a stance and changed options into effect in this thread, and tell the native code."""
+    """Set the stance and the changed options of this thread. Pass the stance to the native code."""
     _STATE.stance, _STATE.changes = stance, changes
     if not native.AVAILABLE:
         return
@@ -145,7 +147,7 @@ def set_stance(
     - ``eager_on_recompile``: use existing entries, and run everything else in plain Python.
     - ``fail_on_recompile``: use existing entries, and raise ``RecompileError`` for everything else.
     - ``eager_then_compile``: run the first call of each function in plain Python, and compile the next call.
-      Sizes that differ between both calls are symbolic from the start.
+      Sizes that differ between the two calls are symbolic from the start.
 
     ``skip_guard_eval_unsafe`` declares that all necessary entries exist. Guards are still evaluated, because
     they are cheap. A call that no entry fits raises ``RecompileError``, as torch does if the guards that
@@ -166,7 +168,7 @@ def set_stance(
 
 
 def _set(stance: Stance) -> _Scope:
-    """Set a stance again, when a decorated function is called."""
+    """Set a stance again. Called in each call of a decorated function."""
     return set_stance(stance.name, skip_guard_eval_unsafe=stance.is_warm, force_backend=stance.backend)
 
 
@@ -186,7 +188,7 @@ def patch_options(**changes: Any) -> _Scope:
 
 
 def run(fn: F) -> F:
-    """Return ``fn`` with existing entries only. Calls without an entry run in plain Python."""
+    """Return ``fn``, compiled with existing entries only. A call that no entry fits runs in plain Python."""
 
     @functools.wraps(fn)
     def running(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
 """The private names of torch that ``fxstack_capture`` uses, grouped by feature.
 
 ``fxstack_interchange.torch_names`` binds them. No other module of the package reads a private name of torch.
-If a release of torch renames one, only this module changes.
+Therefore, if a release of torch renames one, only this module changes.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ NAMES = {
         "torch.utils._pytree": "tree_leaves tree_map tree_map_only",
     },
 }
-"""The private names by feature and by module or class. ``old=new`` binds the name ``old`` as ``new``."""
+"""The private names, by feature and then by module or class. ``old=new`` binds torch's name ``old`` under the
+name ``new``.
+"""
 bind(globals(), NAMES)
 
 
@@ -175,7 +177,9 @@ PYBIND_ENUMS: tuple[type, ...] = (
         if name in vars(torch.nn.functional)
     ),
 )
-"""Enumerations of torch that are C classes: their members are constants, ``value`` and ``name`` are their own."""
+"""Enumerations of torch that are C classes. Their members are constants with attributes ``value`` and
+``name``.
+"""
 FUNCTION_APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
 """The function that ``Function.apply`` calls.
 
@@ -184,15 +188,15 @@ It is a Python function before torch 2.14, and a class method written in C since
 
 
 def may_trace_by_fx() -> bool:
-    """Whether FX is tracing: in this thread since torch 2.14, in any thread before."""
+    """Whether FX is tracing. Since torch 2.14 this means in this thread, before it means in any thread."""
     asked = getattr(_symbolic_trace, "_get_is_fx_tracing", None)
     return bool(_symbolic_trace._is_fx_tracing_flag if asked is None else asked())
 
 
 def dual_level() -> int:
-    """Return the innermost entered level of forward-mode AD, or -1 outside all levels.
+    """Return the innermost active level of forward-mode AD, or -1 outside of all levels.
 
-    It changes frequently.
+    This is a function, because the level changes frequently.
     """
     return int(getattr(forward_ad, "_current_level", -1))
 
@@ -217,14 +221,16 @@ _OPAQUE_KINDS = {
 
 
 def is_allowed_by_torch(fn: FunctionType) -> bool:
-    """Whether ``torch.compiler.allow_in_graph`` or ``torch._dynamo.nonstrict_trace`` registered ``fn``."""
+    """Whether ``fn`` was registered by ``torch.compiler.allow_in_graph`` or
+    ``torch._dynamo.nonstrict_trace``.
+    """
     return is_told(fn, "_allowed_callable_ids")
 
 
 def is_told(fn: FunctionType, name: str) -> bool:
-    """Whether a table of torch's compiler, the attribute ``name`` of its trace rules, has ``fn``.
+    """Whether ``fn`` is in a table of torch's compiler: the attribute ``name`` of its trace rules.
 
-    The result is False while torch's compiler is not loaded.
+    The result is False as long as torch's compiler is not loaded.
     """
     known = getattr(sys.modules.get("torch._dynamo.trace_rules"), name, None)
     return known is not None and id(fn) in (known.function_ids or ())

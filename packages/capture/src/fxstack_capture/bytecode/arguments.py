@@ -16,9 +16,10 @@ def argument_names(code: CodeType) -> tuple[str, ...]:
 
 
 def with_positional_arguments(code: CodeType) -> CodeType:
-    """Return ``code`` with all arguments positional, so that a call with the bound arguments starts its frame again.
+    """Return ``code`` with all arguments positional.
 
-    The replacement code runs it to fall back to plain Python.
+    A call of the new code with the values of all arguments starts its frame a second time. Replacement code
+    calls it to fall back to plain Python.
     """
     return code.replace(
         co_argcount=len(argument_names(code)),

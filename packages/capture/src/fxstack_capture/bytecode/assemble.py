@@ -1,9 +1,10 @@
-"""Read a code object as a list of operations with symbolic jump targets, and write such a list as a code object.
+"""Read a code object as a list of operations with symbolic jump targets, and write such a list as a code
+object.
 
-A resume function is a user's code with another prologue and another layout of variables. All other operations
+A resume function is a user's code with a new prologue and a new layout of variables. All other operations
 stay as the compiler of the user's Python produced them. The formats (wordcode with inline caches, location
-table, exception table) are the formats of CPython 3.11 to 3.14; see ``Objects/locations.md`` and
-``Objects/exception_handling_notes.txt`` in CPython.
+table, exception table) are those of CPython 3.11 to 3.14. They are described in ``Objects/locations.md`` and
+``Objects/exception_handling_notes.txt`` of CPython.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ Position = tuple[int | None, int | None, int | None, int | None]
 
 NOWHERE: Position = (None, None, None, None)
 
-# A borrowed reference relies on the order of operations, which this package changes.
+# A borrowed reference relies on the order of operations, which this package changes. The plain load needs no
+# order.
 _PLAIN = {"LOAD_FAST_BORROW": "LOAD_FAST"}
-# An operation on two variables has four bits for each. It is split, because another layout may need more bits.
+# An operation on two variables has four bits for each slot. It is split, because a slot of the new layout may
+# need more bits.
 _PAIRS = {
     f"{first}_{second}": (_PLAIN.get(first, first), _PLAIN.get(second, second))
     for first, second in product(opcodes_of(Kind.READS_LOCAL | Kind.BINDS_LOCAL), repeat=2)
@@ -35,8 +38,8 @@ _PAIRS = {
 class Op:
     """One operation: the instruction ``name`` with the argument ``arg``.
 
-    ``target`` is the operation to which a jump leads, and None for other operations. ``offset`` is
-    the byte offset, of its first EXTENDED_ARG, in the code that it was read from; -1 for a new operation.
+    ``target`` is the operation to which a jump leads; None for other operations. ``offset`` is the byte
+    offset of the operation's first EXTENDED_ARG in the code that was read; -1 for a new operation.
     """
 
     name: str
@@ -52,15 +55,15 @@ class Op:
 
     @property
     def kind(self) -> Kind:
-        """Return the properties of the instruction, the same in all versions of Python."""
+        """Return the properties of the instruction. They are the same in all versions of Python."""
         return kind_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A range of the exception table: from ``first`` up to, not including, ``end`` (None: the end of the code).
+    """A range of the exception table, from ``first`` to ``end``. The operation ``end`` is not in the range.
 
-    An exception in the range continues at ``handler``.
+    An ``end`` of None stands for the end of the code. An exception in the range continues at ``handler``.
     """
 
     first: Op
@@ -69,14 +72,14 @@ class Protected:
     depth: int
     """The number of stack values that stay when the handler begins."""
     lasti: bool
-    """Whether the handler gets the offset of the instruction that raised, for RERAISE."""
+    """Whether the handler gets the offset of the instruction that raised. RERAISE needs the offset."""
 
 
 @dataclass(slots=True)
 class Body:
     """The operations of a code object and its exception table.
 
-    ``protected`` are the ranges of the table, in any order: ``write`` sorts them.
+    ``protected`` are the ranges of the table, in any order. ``write`` sorts them.
     """
 
     ops: list[Op]
@@ -88,7 +91,10 @@ class Body:
         return next(i for i, op in enumerate(self.ops) if Kind.STARTS in op.kind)
 
     def at(self, offset: int) -> int:
-        """Return the index in ``ops`` of the operation read from byte ``offset``. Raises LookupError for none."""
+        """Return the index in ``ops`` of the operation that was read from byte ``offset``.
+
+        Raises LookupError if there is no such operation.
+        """
         for index, op in enumerate(self.ops):
             if op.offset == offset:
                 return index
@@ -99,7 +105,10 @@ class Body:
 
 
 def read(code: CodeType) -> Body:
-    """Return the operations and protected ranges of a user's code object, to change them and ``write`` them again."""
+    """Return the operations and protected ranges of a user's code object.
+
+    The caller changes them and passes them to ``write``.
+    """
     positions = list(code.co_positions())
     ops: list[Op] = []
     by_offset: dict[int, Op] = {}
@@ -113,7 +122,7 @@ def read(code: CodeType) -> Body:
         else:
             op = Op(_PLAIN.get(name, name), arg, None, position, start)
             ops.append(op)
-        # Jumps aim at the EXTENDED_ARG in front of an operation.
+        # A jump leads to the first EXTENDED_ARG of its target operation.
         by_offset[start] = op
         if dis.opmap[name] in dis.hasjrel:
             jumps.append((op, following - 2 * arg if "BACKWARD" in name else following + 2 * arg))
@@ -133,7 +142,7 @@ def read(code: CodeType) -> Body:
 class Assembled:
     """The byte strings of a written code object.
 
-    ``origin`` maps the offset of each operation to its offset in the code that was read.
+    ``origin`` maps the offset of each operation in the written code to its offset in the code that was read.
     """
 
     code: bytes
@@ -167,7 +176,10 @@ def write(body: Body, first_line: int) -> Assembled:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The start and the size in bytes of each operation. A jump may be larger than its distance requires."""
+    """The start and the size in bytes of each operation.
+
+    A jump may be larger than its distance needs, because ``_layout`` never shrinks a jump.
+    """
 
     offsets: dict[Op, int]
     sizes: dict[Op, int]
@@ -180,7 +192,10 @@ def _size(op: Op, arg: int) -> int:
 
 
 def _layout(ops: list[Op]) -> _Layout:
-    """Return the layout of ``ops``. Jumps grow until every distance fits, which moves the operations behind them."""
+    """Return the layout of ``ops``.
+
+    Jumps grow until each distance fits. A jump that grows moves the operations after it.
+    """
     sizes = {op: _size(op, 0 if op.target else op.arg) for op in ops}
     while True:
         layout = _Layout(dict(zip(ops, accumulate(sizes.values(), initial=0), strict=False)), sizes)
@@ -192,9 +207,9 @@ def _layout(ops: list[Op]) -> _Layout:
 
 
 def _encoded_arg(op: Op, layout: _Layout) -> int:
-    """Return the argument of ``op``, or for a jump its distance in code units (two bytes) in ``layout``.
+    """Return the argument of ``op``. For a jump this is the distance in code units (two bytes) in ``layout``.
 
-    Raises ValueError if a jump leads in the direction that its instruction cannot jump.
+    Raises ValueError if the instruction cannot jump in the needed direction.
     """
     if op.target is None:
         return op.arg
@@ -213,7 +228,7 @@ def _region(entry: Protected, offsets: dict[Op, int], length: int) -> Region:
 
 
 def _little_endian_varint(value: int) -> bytes:
-    """Encode a number for the line table: six bits a byte, lowest first."""
+    """Encode a number for the line table: six bits in each byte, the lowest bits first."""
     out = bytearray()
     while value >= 64:
         out.append(64 | value & 63)
@@ -230,14 +245,14 @@ def _signed_varint(value: int) -> bytes:
 def linetable_of(code: CodeType, first_line: int) -> bytes:
     """Return the location table of ``code``, encoded relative to ``first_line``.
 
-    Replacement code needs it, because its first line becomes the first line of the user's code.
+    Replacement code uses it to have the first line of the user's code as its own.
     """
     runs = ((sum(1 for _ in run), position) for position, run in groupby(code.co_positions()))
     return _linetable(runs, first_line)
 
 
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:
-    """Return the location table. ``runs``: pairs of a number of code units and their common position."""
+    """Return the location table. ``runs`` are pairs: a number of code units, and their common position."""
     out = bytearray()
     previous = first_line
     for remaining, (line, end_line, column, end_column) in runs:

@@ -12,9 +12,11 @@ from types import CodeType
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """An exception at an offset from ``start`` to ``end`` (exclusive) continues at ``target``.
+    """One entry of the table: an exception at an offset from ``start`` to ``end`` (exclusive) continues at
+    ``target``.
 
-    ``depth`` stack items stay. ``lasti``: the offset of the instruction is pushed below the exception.
+    ``depth`` stack values stay. If ``lasti``, the offset of the instruction that raised is pushed below the
+    exception.
     """
 
     start: int
@@ -36,7 +38,7 @@ def exception_regions(code: CodeType) -> tuple[Region, ...]:
 
 
 def _regions(table: Iterator[int]) -> Iterator[Region]:
-    """Yield the entries of an exception table, whose remaining bytes ``table`` yields."""
+    """Yield the entries of an exception table. ``table`` yields the remaining bytes."""
     for first in table:
         start = _varint(first, table) * 2
         length = _varint(next(table), table) * 2
@@ -46,7 +48,9 @@ def _regions(table: Iterator[int]) -> Iterator[Region]:
 
 
 def _varint(first: int, table: Iterator[int]) -> int:
-    """Read a number in groups of six bits, the most significant group first. Bit 6 is set if more groups follow."""
+    """Read a number in groups of six bits, the most significant group first. Bit 6 of a byte says that more
+    groups follow.
+    """
     value = first & 63
     byte = first
     while byte & 64:
@@ -56,7 +60,7 @@ def _varint(first: int, table: Iterator[int]) -> int:
 
 
 def _encoded_varint(value: int) -> bytes:
-    """Encode a number for the exception table: six bits a byte, highest first."""
+    """Encode a number for the exception table: six bits in each byte, the highest bits first."""
     groups = [value & 63]
     value >>= 6
     while value:

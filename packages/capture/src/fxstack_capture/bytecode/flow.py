@@ -1,4 +1,4 @@
-"""Control flow and liveness of variables. Resume functions get only the variables that later code may read."""
+"""Control flow, and liveness of variables. Resume functions get only the variables that later code may read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fxstack_interchange.bytecode import Kind, opcodes_of
 FRAME_READERS = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"}
 )
-"""Names of functions and attributes through which code reads the variables of a frame."""
+"""Names of functions and attributes that give access to the variables of a frame."""
 _CALLS = opcodes_of(Kind.CALLS)
 _NEVER_CONTINUES = opcodes_of(Kind.RETURNS | Kind.RAISES | Kind.RERAISES | Kind.STARTS_GENERATOR | Kind.JUMPS)
 _READS = opcodes_of(Kind.READS_LOCAL)
@@ -19,7 +19,7 @@ _BINDS = opcodes_of(Kind.BINDS_LOCAL)
 
 
 def successors(body: Body) -> list[list[int]]:
-    """Return for each operation of ``body.ops`` the indices of the operations that may follow, handlers included."""
+    """Return the successors of each operation of ``body.ops``, as indices. Exception handlers are included."""
     index = {op: i for i, op in enumerate(body.ops)}
     following: list[list[int]] = []
     for i, op in enumerate(body.ops):
@@ -36,24 +36,31 @@ def successors(body: Body) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A body, and the slots that are live before each operation: later code may read them before it binds them."""
+    """A body, and the variables that are live before each operation.
+
+    A variable is live if later code may read it before binding it.
+    """
 
     body: Body
     live: dict[Op, int]
-    """Bit sets of slots."""
+    """Maps an operation to its live variables: a bit set of slots."""
 
     def live_before(self, op: Op) -> frozenset[int]:
-        """Return the slots that ``op`` or a later operation may read. Resume functions get these variables."""
+        """Return the slots of the variables that ``op`` or a later operation may read.
+
+        Resume functions get these variables.
+        """
         bits = self.live[op]
         return frozenset(slot for slot in range(bits.bit_length()) if bits >> slot & 1)
 
 
 def flow_of(body: Body, user: CodeType) -> Flow:
-    """Return the liveness of the local variables, computed by repeated sweeps from the end.
+    """Return the liveness of the local variables. Sweeps from the end of the code are repeated until nothing
+    changes.
 
-    A deletion counts as a read, because ``del`` of an unbound variable raises. In code that mentions ``locals`` or
-    a similar function, every call counts as a read of all variables. In code that mentions ``super``, every call
-    counts as a read of the first argument.
+    A deletion counts as a read, because ``del`` of an unbound variable raises. In code that mentions
+    ``locals`` or a similar function, every call counts as a read of all variables. In code that mentions
+    ``super``, every call counts as a read of the first argument.
     """
     following = successors(body)
     by_call = _read_by_calls(user)
@@ -75,7 +82,10 @@ def flow_of(body: Body, user: CodeType) -> Flow:
 
 
 def _read_by_calls(user: CodeType) -> int:
-    """Return the slots that calls in ``user`` read, as a bit set: all for ``locals()``, the first for ``super()``."""
+    """Return the slots that any call in ``user`` may read, as a bit set.
+
+    These are all slots in code that mentions ``locals``, and the first slot in code that mentions ``super``.
+    """
     if not FRAME_READERS.isdisjoint(user.co_names):
         return int((1 << user.co_nlocals) - 1)
     return int("super" in user.co_names and user.co_argcount > 0)

@@ -15,7 +15,7 @@ _SLOT_OPS = _CELL_OPS | {dis.opname[op] for op in dis.haslocal}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The "locals plus" of a code object: ``arguments``, other ``local`` variables, free variables."""
+    """The "locals plus" of a code object: ``arguments``, then other ``local`` variables, then free variables."""
 
     arguments: tuple[str, ...]
     local: tuple[str, ...]
@@ -32,7 +32,10 @@ def uses_cell(op: Op) -> bool:
 
 
 def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
-    """Change the slot of each operation on a variable: ``names`` are the old slots, ``layout`` has the new slots."""
+    """Change the slot of each operation on a variable.
+
+    ``names`` are the names of the variables by old slot. ``layout`` has the new slots.
+    """
     slots = {name: layout.slot(name) for name in names}
     for op in body.ops:
         if op.name in _SLOT_OPS:
@@ -40,7 +43,7 @@ def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
 
 
 def prologue(layout: Layout, *, is_generator: bool = False) -> list[Op]:
-    """Return the operations with which a function of this layout starts: free variables, generator, RESUME."""
+    """Return the first operations of a function with this layout: free variables, generator, RESUME."""
     copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
     generator = [Op("RETURN_GENERATOR"), Op("POP_TOP")] if is_generator else []
     return [*copy, *generator, Op("RESUME", 0)]
@@ -49,9 +52,9 @@ def prologue(layout: Layout, *, is_generator: bool = False) -> list[Op]:
 def assemble(
     code: CodeType, body: Body, layout: Layout, stack: int, constants: tuple[object, ...] = ()
 ) -> tuple[CodeType, Assembled]:
-    """Return a code object with the operations of ``body`` and the name, file and constants of ``code``.
+    """Return a code object with the operations of ``body``. Name, file and constants are those of ``code``.
 
-    ``constants`` follow the constants of ``code``.
+    ``constants`` are additional constants. They come after the constants of ``code``.
     """
     assembled = write(body, code.co_firstlineno)
     return code.replace(

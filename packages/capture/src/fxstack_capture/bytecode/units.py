@@ -1,4 +1,4 @@
-"""Read the code units of a code object, and the names of the variables that their arguments number."""
+"""Read the code units of a code object, and the names of its variables by slot."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import CodeType
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
 PREFIXES = frozenset({"KW_NAMES", "PRECALL"})
-"""Instructions that are a part of the instruction after them."""
+"""Instructions that are part of the next instruction."""
 
 
 def units(code: CodeType) -> Iterator[tuple[int, int, int, str, int]]:
-    """Yield start, offset, following offset, name and argument of each instruction in order.
+    """Yield (start, offset, following, name, argument) for each instruction, in order.
 
-    ``start`` is the offset of the first EXTENDED_ARG. The following offset lies behind the inline cache; jumps are
-    relative to it.
+    ``start`` is the offset of the first EXTENDED_ARG. ``following`` is the offset after the inline cache.
+    Jumps are relative to ``following``.
     """
     data, names, caches = code.co_code, dis.opname, _CACHES
     start = offset = extended = 0
@@ -40,7 +40,7 @@ def caches_of(opcode: int) -> int:
 def _cache_table() -> list[int]:
     """Return the number of inline cache units by opcode, for ``caches_of``."""
     table = vars(dis)["_inline_cache_entries"]
-    if isinstance(table, dict):  # 3.13 keys it by name
+    if isinstance(table, dict):  # from 3.13 on, the keys are names
         return [table.get(name, 0) for name in dis.opname[:256]]
     return list(table)
 

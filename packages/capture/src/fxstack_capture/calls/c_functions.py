@@ -1,8 +1,8 @@
 """Facts about C functions that the tracer checks before it runs a C function on objects of a trace.
 
-There is one table for each kind of fact, keyed by the identity of the function. ``TRAITS`` holds boolean
-facts as bits. ``CALLBACKS`` lists the arguments that a function calls. ``CONSUMED`` lists the arguments that
-a function only iterates over. ``policy`` decides by type whether the methods of a C type may run.
+Each kind of fact has one table, keyed by the id of the function. ``TRAITS`` has boolean facts as bits.
+``CALLBACKS`` lists the arguments that a function calls. ``CONSUMED`` lists the arguments that a function only
+iterates over. (The methods of a C type are in no table: ``policy`` decides by the type whether they may run.)
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from typing import Any, Final
 import torch
 
 KEEPS_SYMBOLS = 1 << 0
-"""The function computes with a SymInt as with a number, or only moves the SymInt."""
+"""The function computes with a SymInt as with a number, or only moves it."""
 INTEGERS_ONLY = 1 << 1
-"""The symbolic form of the function is exact for integers only, so floats are specialised."""
+"""The symbolic form of the function is exact only for integers. Floats are specialised."""
 HASHES_KEY = 1 << 2
-"""The function hashes its second argument if the first is a dictionary or set. SymInts have no hash."""
+"""The function hashes its second argument if the first is a dictionary or set. (SymInts have no hash.)"""
 HASHES = 1 << 3
 """The function may distinguish objects by their hashes."""
 IGNORES_VALUES = 1 << 4
 """The function is a method of dictionaries that does not read the values of its first argument."""
 FORMATS_TEXT = 1 << 5
-"""The function is ``%`` or ``%=``, which formats if the first argument is text."""
+"""The function is ``%`` or ``%=``. It formats its second argument if the first is text."""
 IDENTIFIES = 1 << 6
-"""The function reads only the identity or the class of its argument, so an opaque object may be the argument."""
+"""The function reads only the identity or the class of its argument, so the argument may be opaque."""
 READS_DECIMALS = 1 << 7
 """The result for a Decimal does not depend on the decimal context."""
 MOVES = 1 << 8
-"""The function is a method of containers that moves items and calls no method of the items."""
+"""The function is a method of containers that moves items. It calls no method of the items."""
 PURE = 1 << 9
-"""The function is no method, and reads and changes only its arguments, so it may run for real."""
+"""The function is not a method, and reads and changes only its arguments. It may run for real."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The positions and keywords of the callables among the arguments of a C function."""
+    """Which arguments of a C function are callables, by position and keyword."""
 
     positions: tuple[int, ...] = ()
     """The positions, counted from 0."""
@@ -84,7 +84,7 @@ _CALLBACKS: tuple[tuple[Taken, tuple[Callable[..., Any], ...]], ...] = (
     (Taken((1,), ("key",)), (itertools.groupby,)),
 )
 CALLBACKS: dict[int, Taken] = {id(fn): taken for taken, fns in _CALLBACKS for fn in fns}
-"""By the id of a C function: its arguments that it calls."""
+"""Maps the id of a C function to those of its arguments that it calls."""
 
 _ALL: Final = slice(None)
 _FIRST: Final = slice(1)
@@ -106,7 +106,7 @@ _CONSUMED: tuple[tuple[slice, tuple[Callable[..., Any], ...]], ...] = (
     (_LATER, (map, set.update, set.union, set.intersection, set.difference)),
 )
 CONSUMED: dict[int, slice] = {id(fn): where for where, fns in _CONSUMED for fn in fns}
-"""By the id of a C function: the arguments over which the function iterates, without any other use."""
+"""Maps the id of a C function to the arguments over which it iterates. It does not use them in any other way."""
 
 # --- pure functions ------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ def _pure_functions() -> list[Any]:
 
 
 _OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
-"""Functions of pure modules that read objects of the program other than their arguments."""
+"""Functions of pure modules that are excluded, because they read objects other than their arguments."""
 
 
 # --- traits --------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ _OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
 _DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict)
 _MOVABLE = (list, tuple, *_DICTIONARIES, collections.deque)
 _LOOKS_NOT = frozenset({"__repr__", "__iter__", "__len__", "values", "items", "keys", "copy"})
-"""Methods of hash tables that hash no object."""
+"""Methods of hash tables that do not hash any object."""
 _KEYED = (
     *("get", "__getitem__", "__contains__", "__setitem__", "__delitem__"),
     *("setdefault", "pop", "move_to_end", "__missing__"),
@@ -148,7 +148,7 @@ _WHOLE = ("update", "popitem", "clear", "copy", "__iter__", "__len__", "__copy__
 
 
 def _methods(classes: Iterable[type], names: Iterable[str]) -> list[Any]:
-    """Return the methods with these names that the classes define themselves."""
+    """Return the methods with these names that the classes themselves define, without inherited methods."""
     return [vars(cls)[name] for cls in classes for name in names if name in vars(cls)]
 
 
@@ -168,6 +168,7 @@ _DECLARED: tuple[tuple[int, Iterable[Any]], ...] = (
                 member
                 for cls in _MOVABLE
                 for name, member in vars(cls).items()
+                # These methods would print the expression of a symbol instead of its number.
                 if name not in {"__repr__", "__str__", "__format__"}
             ),
             *(operator.add, abs, len, callable, math.ceil, math.floor, math.trunc, math.prod),
@@ -209,15 +210,15 @@ _DECLARED: tuple[tuple[int, Iterable[Any]], ...] = (
     (MOVES, _MOVERS),
     (PURE, _pure_functions()),
 )
-"""The functions of each trait."""
+"""Pairs: a trait, and the functions that have it."""
 
 TRAITS: dict[int, int] = {}
-"""By the id of a C function: its traits, joined by ``|``."""
+"""Maps the id of a C function to its traits, as the bitwise or of the constants above."""
 for _trait, _functions in _DECLARED:
     for _function in _functions:
         TRAITS[id(_function)] = TRAITS.get(id(_function), 0) | _trait
 
 
 def traits_of(fn: object) -> int:
-    """Return the traits of ``fn`` as bits; 0 for a function without traits. Test with ``&``."""
+    """Return the traits of ``fn`` as bits. 0 for a function without traits. Callers test with ``&``."""
     return TRAITS.get(id(fn), 0)

@@ -1,12 +1,12 @@
-"""Pass callables and partially consumed iterators of the program to C code, which calls back into the trace.
+"""Pass callables and partially consumed iterators of the program to C code that calls back into the trace.
 
-The frame hook intercepts Python functions only. ``Route`` objects therefore replace builtins, classes,
-``attrgetter`` and partial objects that the program gives to ``map`` or as ``key=``. A ``Route`` asks the
-dispatcher.
+The frame hook intercepts only Python functions. The program may give builtins, classes, ``attrgetter`` and
+partial objects to ``map`` or as ``key=``. ``Route`` objects replace them, and ask the dispatcher to make the
+call.
 
-C code would advance a real iterator while tracing. C code therefore gets a ``Reader``, which asks the trace for each
-item. Objects that the C code creates (``zip(consumed, xs)``) hold the reader. When such an object leaves the graph, the
-iterator takes the place of the reader.
+While tracing, C code may not advance a real iterator. It gets a ``Reader`` instead, which asks the trace for
+each item. Objects that the C code creates (``zip(consumed, xs)``) contain the reader. When such an object
+leaves the graph, the iterator takes the place of the reader.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from fxstack_capture.trace.state import Args, Calls, Kwargs, Trace
 def with_routes(
     trace: Trace, arguments: Taken, args: Args, kwargs: Kwargs
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with ``Route`` objects in place of callables that the frame hook does not intercept.
+    """Return the arguments, with ``Route`` objects in place of callables that the frame hook does not
+    intercept.
 
-    ``arguments`` says where the callables are. ``native_run.run`` calls this before it runs C code.
+    ``arguments`` says which arguments are callables. ``native_run.run`` calls this before it runs C code.
     """
     for position in arguments.positions:
         if position < len(args) and _needs_route(args[position]):
@@ -36,7 +37,7 @@ def with_routes(
 
 
 def _needs_route(fn: object) -> bool:
-    """Whether a call of ``fn`` by C code would not start a Python frame that the hook intercepts."""
+    """Whether ``fn`` starts no Python frame that the hook intercepts when C code calls it."""
     if fn is None:
         return False
     inner = fn.__func__ if type(fn) is types.MethodType else fn
@@ -48,7 +49,8 @@ def _needs_route(fn: object) -> bool:
 class Route:
     """A callable that C code gets in place of a callable of the program.
 
-    When the C object leaves the trace, the original callable takes the place of the ``Route``.
+    When the object made by the C code leaves the trace, the original callable takes the place of the
+    ``Route``.
     """
 
     __slots__ = ("calls", "fn")
@@ -81,14 +83,14 @@ class Reader:
 
 
 def original_iterator(iterator: object) -> Any:
-    """Return the iterator of the program behind a reader, or ``iterator`` itself if it is no reader."""
+    """Return the iterator that a reader represents. If ``iterator`` is no reader, return it."""
     return iterator.iterator if type(iterator) is Reader else iterator
 
 
 def with_readers(trace: Trace, iterated: slice, args: Args) -> tuple[Any, ...]:
-    """Return the arguments with readers in place of partially consumed iterators that the trace can read.
+    """Return the arguments, with readers in place of partially consumed iterators that the trace can read.
 
-    ``iterated`` selects the arguments over which the C code only iterates.
+    ``iterated`` selects the arguments that the C code uses only by iterating over them.
     """
     consumed = trace.objects.iterators
     if not consumed or not any(id(arg) in consumed for arg in args[iterated]):

@@ -1,8 +1,10 @@
-"""Objects whose destruction the program observes: instances with a ``__del__``, and the targets of weak references.
+"""Objects whose destruction the program observes: instances with a ``__del__``, and targets of weak
+references.
 
-Compiled code drops objects at other points than plain Python, and a graph keeps the tensors that are made in it. So
-the outermost function runs in plain Python. Objects of the tracer
-are destroyed like objects of the program, so the callbacks of Python's weak dictionaries and sets run while tracing.
+Compiled code drops objects at other points than plain Python, and a graph keeps the tensors that are made in
+it. Therefore a program that makes such an object runs in plain Python, from the outermost function on.
+Objects of the tracer are destroyed in the same way as objects of the program. Therefore the callbacks of
+Python's weak dictionaries and sets may run while tracing.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from fxstack_capture.trace.state import Args, Trace
 
 
 def finalizer_break(trace: Trace, cls: type) -> GraphBreak:
-    """Return the graph break for a call of ``cls``, whose new object would have a ``__del__``.
+    """Return the graph break for a call of ``cls``, because the new object would have a ``__del__``.
 
-    Finalizers of torch and of Python hide their effects, so their objects only end the graph.
+    A finalizer of torch or of Python hides its effects. An object with such a finalizer only ends the graph.
     """
     whole = caller(trace.interp.current_frame()) if has_visible_finalizer(cls) else None
     return graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,", whole=whole)
@@ -28,8 +30,8 @@ def finalizer_break(trace: Trace, cls: type) -> GraphBreak:
 def demand_unobserved(trace: Trace, args: Args) -> None:
     """Break the graph if a new weak reference would show the death of an object to the program.
 
-    The outermost function then runs in plain Python. ``args`` are the object and the callback of the reference. The
-    callbacks of Python's weak dictionaries and sets change only these, so they run while tracing.
+    The outermost function then runs in plain Python. ``args`` are the object and the callback of the
+    reference. Weak dictionaries and sets of Python are allowed: their callbacks change only the container.
     """
     target, callback = (*args, None, None)[:2]
     user = frame = trace.interp.current_frame()
@@ -44,5 +46,7 @@ def demand_unobserved(trace: Trace, args: Args) -> None:
 
 
 def _is_of_containers(frame: Any) -> bool:
-    """Whether ``frame`` runs code of the standard library or of torch's weak containers, such as ``WeakSet.add``."""
+    """Whether ``frame`` runs code of the standard library or of torch's weak containers, for example
+    ``WeakSet.add``.
+    """
     return bool(frame.program.library or frame.code.co_filename == TORCH + "utils/weak.py")

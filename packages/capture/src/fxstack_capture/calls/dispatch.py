@@ -1,6 +1,6 @@
-"""``CallDispatcher``: decide what a call does, and do it.
+"""``CallDispatcher``: decide what a call does, and make the call.
 
-The first row of ``decisions.precedence`` that holds for a callable decides. ``rule`` on the command line
+The first row of ``decisions.precedence`` that applies to a callable decides. The command ``rule``
 (``decisions.explaining``) asks the same rows.
 """
 
@@ -32,7 +32,7 @@ _QUANTIFIERS: Final = frozenset({id(all), id(any)})
 
 
 class CallDispatcher:
-    """Decides and makes the calls of one trace. Implements ``trace.state.Calls``.
+    """Decides and makes the calls of one trace. It implements ``trace.state.Calls``.
 
     Other modules may add entries to ``rules`` before the trace starts.
     """
@@ -46,7 +46,7 @@ class CallDispatcher:
         self.guarded: set[int] = set()
         self.leaves: dict[int, tuple[object, bool]] = {}
         self.scanned = dict(scan.CODES)
-        """Codes of the classes that ``scan`` has seen."""
+        """Maps each class that ``scan`` has seen to its code (see ``scan.CODES``)."""
 
     @property
     def objects(self) -> Objects:
@@ -54,10 +54,10 @@ class CallDispatcher:
         return self.trace.objects
 
     def rule_of(self, fn: Any) -> Rule | None:
-        """Return the rule of a callable by identity, or None.
+        """Return the rule that is registered for exactly this callable, or None.
 
-        The rule of a Python function holds only while the function has its original code. A guard checks the
-        code.
+        The rule of a Python function applies only as long as the function has its original code. The code is
+        guarded.
         """
         rule = self.rules.get(id(fn))
         code = None if rule is None else RULES.original_codes.get(id(fn))
@@ -69,7 +69,9 @@ class CallDispatcher:
         return rule
 
     def decide(self, fn: object) -> tuple[Case, Rule]:
-        """Return the case that holds for a callable without a rule by identity, and the function that runs the call."""
+        """Return the case that applies to a callable without a rule by identity, and the function that runs
+        the call.
+        """
         for case in cases_of(fn):
             rule = case.find(self, fn)
             if rule is not None:
@@ -81,15 +83,15 @@ class CallDispatcher:
         return self._call(fn, args, kwargs, resumable=False)
 
     def call_linked(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
-        """Make a resumable call: the result of the call is the result of the caller's bytecode instruction.
+        """Make a resumable call: its result is the result of the caller's bytecode instruction.
 
-        The graph can therefore break inside of a Python function that the call reaches through methods, partial
-        objects, instances with ``__call__`` and classes with ``__init__``.
+        The graph can therefore break inside of a Python function that the call reaches. The call may reach it
+        through methods, partial objects, instances with ``__call__``, and classes with ``__init__``.
         """
         return self._call(fn, args, kwargs, resumable=True)
 
     def _call(self, fn: Any, args: Args, kwargs: Kwargs, *, resumable: bool) -> Any:
-        """Make a call by the first row of the order of precedence. Rows that forward name the next call to decide."""
+        """Make a call by the first row that applies. If the row forwards, decide the call that it returns."""
         trace = self.trace
         while True:
             if (
@@ -97,8 +99,9 @@ class CallDispatcher:
                 and type(fn) is not FunctionType
                 and (trace.plan.polyfills or id(fn) in _QUANTIFIERS)
             ):
-                # This trace found a graph break below C code. A polyfill replaces the C code if the C code calls
-                # back. ``all`` and ``any`` may be part of a check (``interpreter.checks``), which follows bytecode.
+                # This trace found a graph break below C code. If the C code calls back, a polyfill replaces
+                # it. ``all`` and ``any`` may be part of a check (``interpreter.checks``), which follows
+                # bytecode.
                 polyfill = of_call(self, fn, args, kwargs)
                 if polyfill is not None:
                     fn, args, kwargs = *polyfill, {}
@@ -116,18 +119,22 @@ class CallDispatcher:
             elif id(fn) in RULES.forwarding:
                 fn, args, kwargs = rule(trace, fn, args, kwargs)
                 continue
-            # Most rules accept only constants, so replace NumPy scalars that change between calls.
+            # Most rules accept only constants, so NumPy scalars that change between calls are replaced.
             elif trace.torch.arrays.has_scalars:
                 args, kwargs = numpy_scalars.for_rule(self, fn, args, kwargs)
             return rule(trace, fn, args, kwargs)
 
     def is_interpreted(self, fn: FunctionType) -> bool:
-        """Whether a call of ``fn`` interprets its bytecode, because no rule and no other case decides it."""
+        """Whether a call of ``fn`` interprets its bytecode. If a rule or another case decides the call, it
+        does not.
+        """
         return self.rule_of(fn) is None and self.decide(fn)[0] is INTERPRETED
 
     def call_back(self, fn: object, args: Args, kwargs: Kwargs) -> Any:
-        """Make a call for C code that runs for real. Errors of the tracer must not look like errors of the program to
-        C code.
+        """Make a call for C code that runs for real.
+
+        C code must not mistake an error of the tracer for an error of the program, so such an error becomes a
+        graph break.
         """
         try:
             with outside_c_code():
@@ -137,7 +144,7 @@ class CallDispatcher:
             raise
 
     def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
-        """Return the request that replaces the C code of a step of the interpreter, or None. ``what`` is a key of
+        """Return the request that replaces the C code of an interpreter step, or None. ``what`` is a key of
         ``REQUESTS``.
         """
         return request(self, REQUESTS[what], operands)
@@ -147,7 +154,9 @@ class CallDispatcher:
         return run(self.trace, fn, args, kwargs)
 
     def watched(self, fn: Callable[..., Any], *args: object) -> Any:
-        """Run ``fn`` for real with its Python frames interpreted and its torch calls recorded."""
+        """Run ``fn`` for real. Python frames that it starts are interpreted, and its torch calls are
+        recorded.
+        """
         return run_intercepted(self.trace, fn, args, {})
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
@@ -175,11 +184,11 @@ class CallDispatcher:
         return operators.iterate(self, value)
 
     def next(self, iterator: object) -> Any:
-        """Return the next item of an iterator of the trace. Raise StopIteration at the end."""
+        """Return the next item of an iterator of the trace. Raises StopIteration at the end."""
         return operators.advance(self, iterator)
 
     def is_leaf(self, fn: object) -> bool:
-        """Return ``trace.torch.is_leaf(fn)``, which is computed once for each callable."""
+        """Return ``trace.torch.is_leaf(fn)``. It is computed once for each callable."""
         known_leaf = self.leaves.get(id(fn))
         if known_leaf is None:
             # The table keeps ``fn`` alive, so its id stays valid.

@@ -1,9 +1,9 @@
 """Run C code for real on objects of the trace.
 
-Lazy dictionaries that the C code may read are filled first. Python frames that the C code starts come back to
-the dispatcher, because the frame hook runs in intercept mode. A torch-function mode records torch calls on
-trace tensors. Symbolic numbers are replaced by their values, with a guard, unless the function is known to
-keep symbolic numbers.
+Lazy dictionaries that the C code may read are filled before. If the C code starts Python frames, the frame
+hook (in intercept mode) passes them to the dispatcher. A torch-function mode records torch calls on fakes.
+Symbolic numbers are replaced by their values, with a guard, unless the function is known to keep symbolic
+numbers.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _TORCH = Path(torch.__file__).parent
 
 @functools.cache
 def passthrough_paths() -> Any:
-    """Return the paths whose Python code runs for real under interception, for ``native.intercept``.
+    """Return the paths of files whose Python code runs for real under interception, for ``native.intercept``.
 
-    The code below these paths implements trace numbers and tensors.
+    The code in these files implements the trace's numbers and tensors.
     """
     torch_parts = (
         "__init__.py",
@@ -69,13 +69,13 @@ def passthrough_paths() -> Any:
         str(Path(np.__file__).parent),
         *(str(_TORCH / part) for part in torch_parts),
     )
-    # Not passed through: ``printing`` has a rule for these ``__repr__`` methods.
+    # These ``__repr__`` methods are no exception, because ``printing`` has a rule for them.
     texts = tuple(cls.__repr__.__code__ for cls in SYMBOLIC)
     return native.Passthrough(prefixes, texts)
 
 
 def hashes(fn: object, args: Args) -> bool:
-    """Whether a call of ``fn`` with ``args`` may tell objects apart by their hashes."""
+    """Whether a call of ``fn`` with ``args`` may distinguish objects by their hashes."""
     traits = traits_of(fn)
     if traits & HASHES_KEY:
         return bool(args) and isinstance(args[0], (dict, set, frozenset))
@@ -83,19 +83,19 @@ def hashes(fn: object, args: Args) -> bool:
 
 
 _HOLDING = (types.SimpleNamespace,)
-"""C classes whose methods read the attributes of their instances."""
+"""C classes whose methods read attributes of their instances."""
 
 
 def _name(fn: object) -> str:
-    """Return the phrase for messages, "a call of list.sort"."""
+    """Return the phrase for messages, for example "a call of list.sort"."""
     return f"a call of {getattr(fn, '__qualname__', fn)}"
 
 
 def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Run a C function for real on objects of the trace, and return its result.
 
-    Rules and the cases of ``precedence`` call this function. The trace handles the callables, iterators and symbolic
-    numbers among the arguments.
+    Rules and the cases of ``precedence`` call this. It handles callables, iterators and symbolic numbers
+    among the arguments.
     """
     callback_positions = CALLBACKS.get(id(fn))
     if callback_positions is not None:
@@ -112,9 +112,10 @@ def run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any
 
 @calls_program
 def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Scan the arguments, make them ready for C code, and run ``fn``.
+    """Scan the arguments, prepare them for C code, and run ``fn``.
 
-    Lazy dictionaries are filled. Symbolic numbers are replaced if ``fn`` needs plain numbers, or if a first run fails.
+    Lazy dictionaries are filled. Symbolic numbers are replaced by plain numbers if ``fn`` needs plain
+    numbers, or if the first run fails.
     """
     objects = trace.objects
     # The scan does not read the parts of a slice.
@@ -138,16 +139,18 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) ->
         except Exception as error:
             if not _is_due_to_symbols(trace, error, watched):
                 raise
-        # Run again with plain numbers: the number supports more than its symbol, or raises the right error.
+        # Run again with plain numbers. A plain number supports more operations than a symbol, and raises the
+        # right error.
         args = specialized(trace, args)
         kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
     return _run(trace, fn, args, kwargs, watched)
 
 
 def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None) -> bool:
-    """Whether ``error`` may come from a symbolic number, so that a run with plain numbers may succeed.
+    """Whether ``error`` may be caused by a symbolic number, so that a run with plain numbers may succeed.
 
-    A call that has run code of the program is not repeated, unless a TypeError names a symbolic class.
+    If the call has run code of the program, it is not repeated. The exception is a TypeError that names a
+    symbolic class.
     """
     if isinstance(error, TypeError) and mentions_symbols(error):
         return True
@@ -156,7 +159,8 @@ def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None
 
 @calls_program
 def _run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs, watched: list[Any] | None) -> Any:
-    """Run ``fn``. ``watched`` are the objects among the arguments whose use may start Python frames.
+    """Run ``fn``. ``watched`` are the arguments, and parts of arguments, whose use may start Python frames.
+    Break the graph if an opaque object is among them, unless ``fn`` only moves or identifies it.
 
     ``watched`` is None if the call starts no Python frames and calls nothing of torch.
     """
@@ -177,7 +181,7 @@ def _run(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs, watch
 
 
 def _may_take(fn: object, value: object) -> bool:
-    """Whether the guards of an opaque object determine the result of ``fn``."""
+    """Whether the guards of an opaque object ``value`` determine the result of ``fn``."""
     traits = traits_of(fn)
     if _compares(fn) and _is_equal_to_itself_alone(type(value)):
         return True
@@ -190,7 +194,7 @@ def _compares(fn: object) -> bool:
 
 
 def _is_equal_to_itself_alone(cls: type) -> bool:
-    """Whether instances of ``cls`` compare by identity."""
+    """Whether instances of ``cls`` compare by identity, so that an instance equals only itself."""
     return all(getattr(cls, name) is getattr(object, name) for name in ("__eq__", "__ne__"))
 
 
@@ -198,14 +202,14 @@ _UPDATE = dict.update
 
 
 def _moves_values(fn: object, args: Args) -> bool:
-    """Whether ``fn`` is ``dict.update`` of plain dictionaries with string keys, which reads no value."""
+    """Whether ``fn`` is ``dict.update`` of plain dictionaries with string keys. This method reads no value."""
     return fn is _UPDATE and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
 
 
 def _plain_numbers(
     trace: Trace, fn: object, args: Args, kwargs: Kwargs
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with plain numbers in place of symbolic numbers that ``fn`` cannot compute with."""
+    """Return the arguments, with plain numbers in place of the symbolic numbers that ``fn`` does not support."""
     traits = traits_of(fn)
     if not traits & KEEPS_SYMBOLS or (traits & INTEGERS_ONLY and _has_float(args)):
         args = specialized(trace, args)
@@ -221,7 +225,8 @@ def _plain_numbers(
 def run_intercepted(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Run ``fn``: interpret its callbacks and record its torch calls.
 
-    Without the native extension, callbacks run natively. Everything that they may read is filled first.
+    Without the native extension, callbacks run natively. In this case, all objects that they may read are
+    filled before.
     """
     with trace.torch.function_mode():
         if native.AVAILABLE:
@@ -231,14 +236,14 @@ def run_intercepted(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _has_float(args: Args) -> bool:
-    """Whether an argument is a float, known or symbolic."""
+    """Whether an argument is a float, plain or symbolic."""
     return any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
 
 
 def specialized(trace: Trace, value: object) -> Any:
-    """Return ``value`` with plain numbers in place of symbolic numbers, and guard the numbers.
+    """Return ``value`` with plain numbers in place of symbolic numbers. The numbers are guarded.
 
-    Mutable containers are changed in place.
+    A mutable container is changed in place.
     """
     if type(value) is Scalar:
         return value.settle()

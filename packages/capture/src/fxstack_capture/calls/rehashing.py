@@ -1,7 +1,8 @@
 """Hashing that the trace does in addition to the hashing of the program.
 
-The trace fills hash tables from outside again when it wraps them. If Python code implements ``__hash__`` or
-``__eq__`` of a key, the additional calls are invisible only if they have no side effects.
+When the trace wraps a hash table, it fills the proxy, which hashes each key once more. If ``__hash__`` or
+``__eq__`` of a key is Python code, the program does not notice the additional calls as long as they have no
+side effects.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
         before = Surroundings(trace)
         yield
         changed = before.have_changed()
-    except AttributeError as error:  # the proxy of a key has not been filled yet
+    except AttributeError as error:  # the proxy of a key may not be filled yet
         if trace.interp.raises(error):
             raise
         detail, frame = "__hash__ or __eq__ of a key", trace.interp.current_frame()
@@ -40,7 +41,7 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
 
 
 def _is_interpreted(key: object) -> bool:
-    """Whether Python code of the program hashes or compares ``key`` or a part of it."""
+    """Whether Python code of the program hashes or compares ``key``, or a part of ``key``."""
     if isinstance(key, tuple):
         return any(map(_is_interpreted, tuple.__iter__(key)))
     if isinstance(key, _NOT_THE_PROGRAMS):

@@ -21,9 +21,9 @@ from fxstack_capture.trace.state import Objects, Trace
 
 TENSOR: Final = 1
 """The flag of tensors."""
-PYTHON: Final = 2  # its use may start Python frames
+PYTHON: Final = 2  # the flag of objects whose use may start Python frames
 LAZY: Final = 4
-"""The flag of dictionaries that must be filled."""
+"""The flag of dictionaries that must be filled before C code reads them."""
 SYMBOLIC: Final = 8
 """The flag of symbolic numbers."""
 
@@ -32,7 +32,8 @@ _SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}
 _SEQUENCES = frozenset({list, tuple, set, frozenset, collections.deque, torch.Size})
 _VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
-# How ``native/readers/scan.c`` walks instances of a class. The higher bits hold the flags.
+# How ``native/readers/scan.c`` walks over an instance of a class. The higher bits of a code contain the
+# flags.
 _LIST, _TUPLE, _DICT, _ITEMS, _RECEIVER = range(1, 6)
 _SHIFT: Final = 3
 CODES: Final[Mapping[type, int]] = MappingProxyType(
@@ -46,13 +47,14 @@ CODES: Final[Mapping[type, int]] = MappingProxyType(
         dict: _DICT,
     }
 )
-"""By class: the code of the class (walk and flags). Each trace adds the classes that it scans."""
+"""Maps a class to its code: the kind of walk, and the flags. Each trace adds the classes that it scans."""
 
 
 def code_of(cls: type) -> int:
-    """Return the code of a class that is not in ``CODES``. Each trace asks once for each class.
+    """Return the code of a class that is not in ``CODES``. Each trace calls this once for each class.
 
-    Instances of such a class may start Python frames. Iterators and dictionary views may also hold tensors.
+    Instances of such a class may start Python frames. Iterators and dictionary views may also contain
+    tensors.
     """
     if issubclass(cls, torch.Tensor):
         return TENSOR << _SHIFT
@@ -73,10 +75,11 @@ def scan(
     every: bool = True,
     keys: bool = False,
 ) -> int:
-    """Return the flags of all objects that are reachable through builtin containers.
+    """Return the flags of all objects that are reachable through builtin containers, as one bit set.
 
-    The scan appends the ``PYTHON`` objects to ``python_objects``: all with ``every``, else one object of each class
-    and all opaque objects. ``keys``: if the first value is a dictionary, scan only its keys.
+    Objects with the flag ``PYTHON`` are appended to ``python_objects``. If ``every``, all of them are
+    appended. Otherwise, one object of each class and all opaque objects are appended. ``keys``: if the first
+    value is a dictionary, only its keys are scanned.
     """
     if native.AVAILABLE:
         objects = trace.objects
@@ -87,7 +90,7 @@ def scan(
 
 
 def scan_interpreted(trace: Trace, values: tuple[Any, ...], python_objects: list[Any]) -> int:
-    """Do what ``scan`` does with ``every=True``, without the native extension."""
+    """Do the same as ``scan`` with ``every=True``, without the native extension."""
     flags = 0
     seen: set[int] = set()
     work = list(values)
@@ -110,7 +113,7 @@ def scan_interpreted(trace: Trace, values: tuple[Any, ...], python_objects: list
 
 
 _WALK: Final = (1 << _SHIFT) - 1
-"""The bits of a code that say how to walk."""
+"""The bits of a code that select the kind of walk."""
 _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
     lambda _: (),
     list.__iter__,
@@ -119,13 +122,13 @@ _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
     iter,
     lambda value: (value.__self__,),
 )
-"""By the walk: the function that yields the parts of a value."""
+"""Indexed by the kind of walk: the function that yields the parts of a value."""
 
 
 def complete(objects: Objects, values: Iterable[Any], *, instances: bool) -> None:
     """Fill every lazy dictionary that is reachable through builtin containers.
 
-    ``instances``: follow instances and bound methods as well.
+    If ``instances``, the search also follows instances and bound methods.
     """
     seen: set[int] = set()
     work = list(values)

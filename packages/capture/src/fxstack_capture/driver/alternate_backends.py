@@ -1,8 +1,8 @@
 """Alternate backends: ``set_stance(force_backend=...)`` compiles functions with another backend for a while.
 
-A call of a compiled function is redirected before any guard is checked. It goes to an alternate compiler with
-the other backend and its own entries. If the forced backend is the function's own backend, the function's own
-compiler runs.
+A call of a compiled function is redirected before any guard is checked. It goes to an alternate compiler,
+which has the other backend and its own entries. If the forced backend is the function's own backend, the
+function's own compiler runs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fxstack_capture.stance import current_stance
 
 
 def named_backend(forced: str | Backend) -> Backend:
-    """Return the backend for the argument of ``force_backend``. ``Alternates`` calls this function by default.
+    """Return the backend for the argument of ``force_backend``. ``Alternates`` calls this function.
 
-    ``"eager"`` is the only known name. A callable is returned unchanged.
+    The only known name is ``"eager"``. A callable is returned unchanged.
 
     Raises:
-        ValueError: another name.
+        ValueError: any other name.
     """
     if not isinstance(forced, str):
         return forced
@@ -38,12 +38,16 @@ class Alternates:
     def __init__(self) -> None:
         self.named_backend: Callable[[Any], Backend] = named_backend
         self._compilers: list[tuple[Any, Any]] = []
-        """The forced backend, and its compiler or None for the compiler's own backend. Backends may be unhashable."""
+        """Pairs (forced backend, compiler). The compiler is None if the backend is the callable's own.
+
+        This is a list and no dictionary, because backends may have no hash.
+        """
 
     def of(self, compiler: Any, forced: str | Backend) -> Any:
-        """Return the compiler for a forced backend. ``redirected`` asks in each call; it is made in the first.
+        """Return the compiler for a forced backend. ``redirected`` asks in each call. The first request makes
+        the compiler.
 
-        The result is ``compiler`` itself if the forced backend is its own backend.
+        If the forced backend is the backend of ``compiler``, return ``compiler``.
         """
         for known, alternate in self._compilers:
             if known is forced or (isinstance(forced, str) and known == forced):
@@ -61,7 +65,7 @@ class Alternates:
 def redirected(optimized: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call ``optimized(*args, **kwargs)`` with the backend that the stance forces.
 
-    ``native.Optimized`` calls this function in place of its own call while a stance forces a backend.
+    While a stance forces a backend, ``native.Optimized`` calls this function in place of its own call.
     """
     fn: Callable[..., Any] = optimized.fn
     compiler = getattr(optimized.callback, "__self__", None)

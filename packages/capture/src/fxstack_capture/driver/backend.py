@@ -1,4 +1,4 @@
-"""Call a backend: ``(GraphModule, example_inputs) -> callable``, with the signature of torch.compile."""
+"""Call a backend: a function ``(GraphModule, example_inputs) -> callable``, as for torch.compile."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ from fxstack_interchange.passes import StoppedAfterPass
 from fxstack_interchange.torch_facts.torch_errors import torch_error_types
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
-"""A function of a graph module and its example inputs that returns a callable with the inputs of the graph."""
+"""A function of a graph module and its example inputs. It returns a callable that takes the inputs of the
+graph.
+"""
 
 WANTS_FAKES = "wants_fake_inputs"
-"""The attribute of a backend that needs fake tensors as example inputs. Other backends get the tensors of the call."""
+"""The attribute of a backend that needs fake tensors as example inputs. All other backends get the call's
+tensors.
+"""
 
 _DECLINING = (
     DataDependentOutputException,
@@ -44,11 +48,11 @@ _DECLINING = (
     UnsupportedMutationAliasingException,
     UnsupportedOperatorException,
 )
-"""Errors of fake tensors in a backend, which end the graph as in torch."""
+"""Errors that fakes raise inside of a backend. As in torch, they end the graph."""
 
 
 def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
-    """Return the captured graph unchanged: the backend ``eager``."""
+    """Return the captured graph unchanged. This is the backend ``eager``."""
     result: Callable[..., Any] = graph_module.forward
     return result
 
@@ -58,10 +62,10 @@ setattr(eager, WANTS_FAKES, True)
 
 @contextmanager
 def _inputs_for(backend: Backend, captured: CapturedCode, frame: RealFrame) -> Iterator[list[Any]]:
-    """Yield the example inputs that ``backend`` expects: the tensors of the call, as torch passes them, or fakes.
+    """Yield the example inputs for ``backend``: the call's tensors, as torch passes them, or fakes.
 
-    A backend that is made with torch's ``aot_autograd`` takes the fakes of real inputs, and their symbols, from
-    the fake mode of torch's tracing context.
+    A backend made with torch's ``aot_autograd`` gets the call's tensors. It takes their fakes and symbols
+    from the fake mode in torch's tracing context.
     """
     fakes = list(captured.example_inputs)
     if getattr(backend, WANTS_FAKES, False):
@@ -81,7 +85,7 @@ def _inputs_for(backend: Backend, captured: CapturedCode, frame: RealFrame) -> I
 
 
 def _real(fake: object, source: Source, frame: RealFrame) -> object:
-    """Return the tensor of the call that ``fake`` represents, or ``fake`` if it is no fake tensor of an input."""
+    """Return the call's tensor for ``fake``. If ``fake`` does not represent an input tensor, return ``fake``."""
     if type(fake) is not FakeTensor:
         return fake
     real = read(source, frame)
@@ -89,8 +93,10 @@ def _real(fake: object, source: Source, frame: RealFrame) -> object:
 
 
 def _write_metadata(captured: CapturedCode, frame: RealFrame) -> None:
-    """Add metadata for a backend without ``WANTS_FAKES``: checkpoint tags, and sources and full names of the inputs."""
-    # Torch's partitioners find the boundaries of checkpoints themselves, by the numbers of checkpoints.
+    """Add metadata for a backend without ``WANTS_FAKES``: checkpoint tags, and the sources and full names of
+    inputs.
+    """
+    # Torch's partitioners use the numbers of checkpoints to find the boundaries of checkpoints.
     graph_module: Any = captured.graph_module
     for node in graph_module.graph.nodes:
         if node.name in captured.checkpoints:
@@ -104,7 +110,7 @@ def _write_metadata(captured: CapturedCode, frame: RealFrame) -> None:
 def _original_names(names: list[str], inputs: tuple[Source, ...], frame: RealFrame) -> dict[str, str]:
     """Return the qualified name of each parameter and buffer, for example ``{"l_self_weight": "weight"}``.
 
-    The keys are names of placeholders. Only inputs of a method of a module have such names.
+    The keys are names of placeholders. Such names exist only if the frame is a method of a module.
     """
     owner = frame.arguments.get("self")
     found: dict[int, str] = {}
@@ -122,11 +128,12 @@ def name_of(backend: Backend) -> str:
 def compile_graph(
     backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions, frame: RealFrame
 ) -> Callable[..., Any]:
-    """Compile a captured graph with ``backend``. ``FrameCompiler`` calls this function for each frame with a graph.
+    """Compile a captured graph with ``backend``. ``FrameCompiler`` calls this for each frame with a graph.
 
-    ``where`` names the function for messages. The result runs with the frame hook off.
+    ``where`` is the name of the function in messages. The result runs with the frame hook off.
 
-    Raises BackendError, GraphBreak if the backend declines the graph, or StoppedAfterPass.
+    Raises BackendError if the backend fails, and GraphBreak if the backend declines the graph. Raises
+    StoppedAfterPass if an observer stops the compilation.
     """
     before = state.present()
     try:
@@ -141,7 +148,7 @@ def compile_graph(
         raise graph_break("unsupported-by-backend", detail) from error
     except Exception as error:
         raise BackendError(name_of(backend), where, error) from error
-    finally:  # a backend that runs the graph changes the state that the graph changes
+    finally:  # a backend may run the graph, and the graph may change torch's state
         state.put_back(before)
     if not callable(compiled):
         error = TypeError(f"it returned a {type(compiled).__qualname__}, not a callable")

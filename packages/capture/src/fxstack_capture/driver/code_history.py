@@ -1,8 +1,8 @@
 """The history of each code object that ran under a compiler. It lives as long as the code object.
 
-The id of a code object is reused after its death, and programs that generate functions (``exec``, code
-generators) would fill the table. The state is therefore deleted with its code object. Only the history of
-shapes is kept, under the function's name, for the profile.
+The history is deleted with its code object, for two reasons: the id of a dead code object is reused, and
+programs that generate functions (``exec``, code generators) would fill the table. Only the shapes are kept,
+under the name of the function, for the profile.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ class CodeState:
     history: FrameHistory = field(default_factory=FrameHistory)
     """The sizes and numbers that calls of the code have had."""
     without_operations: int = 0
-    """Number of traces that captured no torch operation."""
+    """Number of traces that recorded no torch operation."""
     entries: int = 0
-    """Number of entries that were made for the code, including removed entries."""
+    """Number of entries that were made for the code. Removed entries count."""
     number: int | None = None
-    """The first part of the ids of the code's compilations, the 3 of "3/0"; None before the first compilation."""
+    """The first part of the ids of the code's compilations, for example the 3 of "3/0". None before the
+    first.
+    """
     compilations: int = 0
-    """The second part of the id of the next compilation, the 0 of "3/0"."""
+    """The second part of the id of the next compilation, for example the 0 of "3/0"."""
     rejections: int = 0
-    """Number of traces whose guards rejected the frame that was traced."""
+    """Number of traces whose guards rejected the traced frame itself."""
     plain_calls: int = 0
-    """Number of deferred compilations of this code (see ``deferred_compilation``)."""
+    """Number of times that compilation of this code was deferred (see ``deferred_compilation``)."""
     plain_under_checkpoint: CodeType | None = None
-    """The plain Python code that runs under checkpoints, or None; see ``deferred_compilation``."""
+    """The plain Python code that runs under checkpoints (see ``deferred_compilation``), or None."""
     deferred: list[Any] = field(default_factory=list)
     """Entries that only defer compilation. They are removed before the code is compiled."""
     computes: bool = False
-    """Whether a graph with tensors was captured from this code or from a resume function of this code."""
+    """Whether this code, or a resume function of this code, has had a graph with tensors."""
     met: bool = False
     """Whether the code has been called under the stance ``eager_then_compile``."""
 
     def may_have_changed(self) -> bool:
-        """Count a trace whose guards reject its own frame. Return whether another thread may be the cause.
+        """Count a trace whose guards reject the traced frame. Return whether another thread may be the cause.
 
-        Another thread may have changed objects during the trace. The next call then compiles again, at most
+        Another thread may have changed objects during the trace. Then the next call compiles again, at most
         ``_MAX_REJECTIONS`` times. Without another thread, the rejection is an error of the compiler.
         """
         self.rejections += 1
@@ -59,28 +61,31 @@ class CodeState:
 
 @dataclass(slots=True)
 class EqualCodes:
-    """Code objects with equal contents: a program may make a function from the same source text in each call."""
+    """A group of code objects with equal contents.
+
+    A program may make a function from the same source text in each call.
+    """
 
     count: int = 0
-    """Number of these code objects that the compiler has seen, including dead code objects."""
+    """Number of code objects in the group that the compiler has seen. Dead code objects count."""
     alive: list[ref[CodeType]] = field(default_factory=list)
-    """Weak references to these code objects, without those that died before the last was added."""
+    """Weak references to the code objects of the group. Dead ones were removed when the last was added."""
     has_warned: bool = False
-    """Whether a warning has said that the functions with this code run in plain Python."""
+    """Whether the user has been warned that functions with this code run in plain Python."""
 
     def add(self, code: ref[CodeType]) -> None:
         """Count a code object that the compiler sees for the first time."""
         self.count += 1
-        if self.has_warned:  # nearly all calls run in plain Python, so the uses of entries are not counted
+        if self.has_warned:  # nearly all calls now run in plain Python, so the uses of entries do not matter
             return
         self.alive = [known for known in self.alive if known() is not None] + [code]
 
     def usage(self, owner: object) -> tuple[int, int]:
-        """Return how often entries of these code objects were used, and how many entries were lost.
+        """Return two numbers: how often entries of these code objects were used, and how many entries were
+        lost.
 
-        ``exceeded_limit`` gets the result. ``owner`` is that of the compiler.
-
-        Each code object except one counts as a lost entry, since its entries died with it.
+        The result is an argument of ``exceeded_limit``. ``owner`` is the compiler's. Every code object except
+        one counts as a lost entry, because its entries died with it.
         """
         uses, lost = 0, self.count - 1
         for code in filter(None, [known() for known in self.alive]):
@@ -91,7 +96,9 @@ class EqualCodes:
 
 @dataclass(frozen=True, slots=True)
 class _StateOfLiveCode:
-    """A state in the table. The callback of the weak reference ``code`` removes the state."""
+    """The state of a live code object in the table. When the code object dies, the callback of ``code``
+    removes the state.
+    """
 
     state: CodeState
     """The history of the code object."""
@@ -112,7 +119,7 @@ class CodeStates:
         self._of_dead_code: list[ShapeProfile] = []
 
     def of(self, code: CodeType) -> CodeState:
-        """Return the history of ``code``. The first call for it makes a new history, with sizes from the profile."""
+        """Return the history of ``code``. The first call makes a history with the sizes from the profile."""
         entry = self._states.get(id(code))
         if entry is None:
             name, key = key_of(code), id(code)
@@ -123,12 +130,15 @@ class CodeStates:
         return entry.state
 
     def equal_to(self, code: CodeType) -> EqualCodes:
-        """Return the record of the code objects that equal ``code``: the same name, instructions and constants."""
+        """Return the record of the code objects that equal ``code``: with the same name, instructions and
+        constants.
+        """
         return self._equal.setdefault(hash(code), EqualCodes())
 
     def _forget(self, key: int) -> None:
-        """Delete the state of a dead code object, and keep its shapes for the profile. A weak reference calls this
-        method.
+        """Delete the state of a dead code object, and keep its shapes for the profile.
+
+        The callback of a weak reference calls this method.
         """
         entry = self._states.pop(key, None)
         if entry is not None:
@@ -139,14 +149,14 @@ class CodeStates:
         return ShapeProfile().merged(*(ShapeProfile({s.name: s.state.history}) for s in states))
 
     def seen(self) -> ShapeProfile:
-        """Return the initial profile merged with the shapes that this process has seen.
+        """Return the initial profile merged with the shapes of this process.
 
         ``profile_of`` calls this method.
         """
         return self.profile.merged(*self._of_dead_code, self.seen_in([*self._states.values()]))
 
     def clear(self) -> None:
-        """Delete everything except the initial profile."""
+        """Delete everything but the initial profile."""
         self._states.clear()
         self._equal.clear()
         self._of_dead_code.clear()

@@ -88,11 +88,11 @@ from fxstack_interchange.passes import StoppedAfterPass, working_on
 from fxstack_interchange.torch_facts.compiled_autograd import without_compiled_autograd
 from fxstack_interchange.torch_facts.torch_settings import warn_of_ignored
 
-# Tracing changes process-wide torch state (for example the default dtype), so one thread traces at a time.
+# Tracing changes torch state of the whole process, such as the default dtype, so one thread traces at a time.
 _TRACING: Final = threading.RLock()
 
-# The number of frames of a function without torch operations that the compiler traces, or compiles because of
-# graph breaks, before the function stays in plain Python.
+# If a function has no torch operations, the compiler traces this many of its frames, or compiles them because
+# of graph breaks. After that, the function stays in plain Python.
 _PATIENCE = 2
 
 _REGION = "Torch-Compiled Region: "  # tools that read torch's profiles look for these words
@@ -100,7 +100,7 @@ _REPLACED = "while the program replaces functions that a compiler needs"
 
 
 class FrameCompiler:
-    """Compiles the frames that calls of one compiled callable reach, for one backend and one set of options."""
+    """Compiles the frames that calls of one compiled callable reach, with one backend and one set of options."""
 
     def __init__(
         self,
@@ -110,15 +110,15 @@ class FrameCompiler:
         observer: Observer | None = None,
         records: list[FrameRecord] | None = None,
     ) -> None:
-        """Append a record of each frame to ``records``. With None, the compiler keeps no traced object alive."""
+        """``records`` gets a record of each frame. With None, the compiler keeps no traced object alive."""
         self.backend = backend
         self._options = with_fullgraph(with_environment(options))
         self.owner = owner
         self.observer = observer
         self.root: Any = None
-        """The module whose calls are compiled, or None if the compiled callable is no module."""
+        """The module whose calls are compiled. None if the compiled callable is no module."""
         self.contract: CallContract | None = None
-        """The shape contract of the calls: which argument sizes are fixed and which are equal, or None."""
+        """The shape contract of the calls, or None: which argument sizes are fixed and which are equal."""
         self.first: CodeType | None = None
         """The code object of the outermost frame of a call, or None if the call begins in C code."""
         self.records = records
@@ -141,18 +141,18 @@ class FrameCompiler:
 
     @property
     def options(self) -> CaptureOptions:
-        """The options of the next compilation: with the settings of torch and the changes of ``patch_options``."""
+        """The options of the next compilation, with torch's settings and the changes of ``patch_options``."""
         return with_fullgraph(with_changes(with_settings(self._options)))
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
-        """Return a compiler with the same options, another backend and its own entries, for ``Alternates``."""
+        """Return a compiler with another backend, the same options and its own entries. For ``Alternates``."""
         compiler = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
         compiler.root, compiler.contract, compiler.first = self.root, self.contract, self.first
         compiler.states.profile = self.states.profile
         return compiler
 
     def reset(self) -> None:
-        """Delete all compiled entries and all histories, so that the next call compiles again (``api.reset``)."""
+        """Delete all entries and histories, so that the next call compiles again. ``api.reset`` calls this."""
         self.alternates.clear()
         self.owner.clear()
         self.resumptions.clear()
@@ -169,11 +169,11 @@ class FrameCompiler:
         arguments: dict[str, object],
         cells: tuple[CellType, ...],
     ) -> Any:
-        """Compile a frame that no entry accepts: the frame hook calls this method.
+        """Compile a frame that no entry accepts. The frame hook calls this method.
 
-        Return the entry, or how the hook runs the frame (``native.RUN`` or ``native.SKIP``).
+        Return the entry, or the way in which the hook runs the frame (``native.RUN`` or ``native.SKIP``).
         """
-        # Check calls of modules first: code in plain Python gets here with every call of a module.
+        # Check calls of modules first, because each call of a module gets here if it runs in plain Python.
         if (is_module_call(code) and arguments.get("self") is not self.root) or self.options.disable:
             return native.RUN
         if builtins_in_use.are_replaced():
@@ -207,9 +207,9 @@ class FrameCompiler:
             return self._called(frame, code, replaced)
 
     def _called(self, frame: RealFrame, code: CodeType, replaced: str | None) -> Any:
-        """Compile a frame, unless an entry fits or a policy says that it runs in plain Python.
+        """Compile a frame, unless an entry fits or a policy lets the frame run in plain Python.
 
-        The caller has suspended the program's torch-function modes.
+        Raises if the stance forbids compiling. The caller has suspended the program's torch-function modes.
         """
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
@@ -247,18 +247,19 @@ class FrameCompiler:
             with compilation(self.observer, self._named(code), state):
                 entry = self._compile(frame, code, state, recompilation)
             if isinstance(entry, native.Entry) and entry.tree is not None and self.owner is not None:
-                # Install the entry while this thread holds the lock. The hook would install it after the
-                # release of the lock, and another thread could compile the frame again before.
+                # Install the entry while this thread holds the lock. The hook would install it later, after
+                # the release of the lock, and another thread could compile the frame again in between.
                 native.install(code, entry)
             return entry
 
     def _forbidden(self, code: CodeType, named: CodeType, why: str) -> Any:
-        """Run the frame in plain Python because of ``why``, a phrase such as "while the program replaces functions".
+        """Run the frame in plain Python. ``why`` is a phrase such as "while the program replaces functions".
 
-        Under ``fullgraph``, raise if it is the first frame of a call. ``named`` is the function that messages name.
-        Without an error, this method calls no builtin.
+        ``named`` is the function that messages name. Under ``fullgraph``, raise an error if this is the first
+        frame of a call. Without an error, this method calls no builtin.
         """
-        # Torch's exporter also replaces functions such as ``max``, and traces the operators of a plain call.
+        # Torch's exporter replaces functions such as ``max`` as well, and then traces the operators of a
+        # plain call.
         if code is self.first and self.options.fullgraph and not is_traced_by_others():
             raise plain(f"{named.co_qualname}, {why},")
         self.reasons.add(named, why)
@@ -267,7 +268,7 @@ class FrameCompiler:
     def _defer(self, frame: RealFrame, code: CodeType, until: Guard, why: str, *, lazy: bool) -> Any:
         """Run the frame in plain Python until the guard ``until`` fails. ``why`` is the reason for reports.
 
-        ``lazy``: the call creates the parameters of lazy modules, which ``fullgraph`` allows.
+        ``lazy``: the call creates the parameters of lazy modules. ``fullgraph`` allows this.
         """
         if self.options.fullgraph and not lazy:
             raise plain(f"{self._named(code).co_qualname} ({why})")
@@ -276,8 +277,8 @@ class FrameCompiler:
         return deferred.defer(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, recompilation: Recompilation) -> bool:
-        """Whether a function without tensor arguments and without graphs misses its entries again and again."""
-        # For example a module's ``__getattr__``, to which each call passes another name.
+        """Whether calls of a function without tensor arguments and graphs repeatedly find no entry."""
+        # For example, a module's ``__getattr__`` gets another name in each call.
         if len(recompilation.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
@@ -285,7 +286,7 @@ class FrameCompiler:
     def _compile(
         self, frame: RealFrame, code: CodeType, state: CodeState, recompilation: Recompilation
     ) -> Any:
-        """Compile the frame, and run it in plain Python if an observer of passes stops the compilation."""
+        """Compile the frame. If an observer of passes stops the compilation, run the frame in plain Python."""
         warn_of_ignored(self._named(code))
         try:
             with working_on(place_of(self._named(code))):
@@ -297,7 +298,9 @@ class FrameCompiler:
     def _compiled(
         self, frame: RealFrame, code: CodeType, state: CodeState, recompilation: Recompilation
     ) -> Any:
-        """Trace the frame, and return what ``callback`` returns. An error of the compiler leads to plain Python."""
+        """Trace the frame, and return the result of ``callback``. An error of the compiler leads to plain
+        Python.
+        """
         started = perf_counter()
         try:
             outcome = self._write(frame, code, state)
@@ -317,12 +320,12 @@ class FrameCompiler:
     def _run_plain_first(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
         """Run the first call under ``eager_then_compile`` in plain Python, and record its sizes."""
         state.met = True
-        with suppress(Exception):  # the next call is compiled and raises the same error
+        with suppress(Exception):  # the next call is compiled and raises the error again
             self._write(frame, code, state)
         return native.RUN
 
     def inspect(self, frame: RealFrame, code: CodeType) -> None:
-        """Trace a frame and record the result, without compiling the graph. ``explain`` calls this method."""
+        """Trace a frame and record the result. The graph is not compiled. ``explain`` calls this method."""
         outcome = self._write(frame, code, CodeState())
         if isinstance(outcome, Written):
             draft, captured = outcome.draft, outcome.captured
@@ -360,7 +363,7 @@ class FrameCompiler:
         written: Written,
         recompilation: Recompilation,
     ) -> Any:
-        """Make guards and code, compile the graph, and return the entry, or the way to plain Python."""
+        """Make guards and code, and compile the graph. Return the entry, or the way to run plain Python."""
         draft, options = written.draft, self.options
         whole = options.fullgraph
         wanted = whole or written.graph_break or self._follows_a_graph(code)
@@ -421,8 +424,8 @@ class FrameCompiler:
         return entry
 
     def _follows_a_graph(self, code: CodeType) -> bool:
-        """Whether ``code`` is a resume function of a function that has graphs with tensors. Then it is compiled."""
-        # A resume function after the last iteration of a loop has no operations, but its loop has.
+        """Whether ``code`` is a resume function of a function that has graphs with tensors."""
+        # A resume function after the last iteration of a loop has no operations, but the loop itself has.
         user = self.resumptions.user_of(code)
         return user is not code and self.states.of(user).computes
 
@@ -461,9 +464,7 @@ class FrameCompiler:
         return self._plain(code, state, plain.why)
 
     def _warn_of_limit(self, recompilation: Recompilation, exceeded: str) -> None:
-        """Warn once that a function has reached a recompilation limit, or raise. ``exceeded``: see
-        ``exceeded_limit``.
-        """
+        """Warn once that a function has reached a recompilation limit (``exceeded_limit``), or raise."""
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
         text = limit_reached(recompilation, exceeded, raises=raises)
         if self.records is not None:
@@ -482,12 +483,12 @@ class FrameCompiler:
     def _named(self, code: CodeType) -> CodeType:
         """Return the code of the user's function that messages name for a frame of ``code``.
 
-        For a resume function it is the function that is continued, for a call of a module its ``forward``.
+        For a resume function: the function that it continues. For a call of a module: ``forward``.
         """
         return forward_of(self.root, self.resumptions.user_of(code))
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
-        """Record the verdict on a frame, and tell the observer. ``facts`` are fields of ``FrameRecord``."""
+        """Record the verdict on a frame, and notify the observer. ``facts`` are fields of ``FrameRecord``."""
         named = self._named(of)
         if verdict is Verdict.PLAIN:
             self.reasons.add(named, why)

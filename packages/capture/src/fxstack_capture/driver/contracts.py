@@ -17,7 +17,7 @@ from fxstack_capture.shapes.contract import Bound, ShapeContract
 from fxstack_capture.sources import Item, Key, Local, Source
 
 Arguments = dict[str, tuple[object, "Source | None"]]
-"""The value and the source of each parameter by name. The source is None for ``*args`` and for a default."""
+"""Maps each parameter to its value and its source. For ``*args`` and for a default, the source is None."""
 
 
 class CallContract:
@@ -34,7 +34,8 @@ class CallContract:
         self._called()
 
     def bind(self, frame: RealFrame) -> Bound | None:
-        """Return the contract bound to the arguments of this frame, or None if the contract is not about the frame.
+        """Return the contract bound to the arguments of this frame. None if the contract is about another
+        frame.
 
         Raises:
             ShapeContractError: the call violates the contract.
@@ -52,8 +53,8 @@ class CallContract:
         return self._contract.bind({name: (arguments[name], Local(name)) for name in names})
 
     def _called(self) -> tuple[FunctionType, int]:
-        """Return the Python function to which the contract applies, and the number of its arguments that are given
-        already.
+        """Return the Python function to which the contract applies, and how many of its arguments are already
+        given.
         """
         return _function_and_given(self._fn if self._module is None else self._module.forward)
 
@@ -61,9 +62,8 @@ class CallContract:
 def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
     """Return the parameter of ``forward`` for each argument of ``frame``, which is a call of a module.
 
-    Messages use these names: ``x`` in place of ``args[0]``. Shape options of the program use them, too.
-
-    The result is empty if ``forward`` is not a Python function.
+    Messages use these names: ``x`` in place of ``args[0]``. The program's shape options use them as well. The
+    result is empty if ``forward`` is not a Python function.
     """
     module: Any = frame.arguments.get("self")
     try:
@@ -75,16 +75,18 @@ def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
 
 
 def renamed_arguments(frame: RealFrame, code: CodeType) -> dict[str, str]:
-    """Return the names of ``names_of_forward`` as texts, for example ``{"args[0]": "x"}``; {} for any other frame."""
+    """Return the result of ``names_of_forward`` as texts, for example ``{"args[0]": "x"}``. {} if ``code`` is
+    not that of a module call.
+    """
     return (
         {of.name: name.name for of, name in names_of_forward(frame).items()} if is_module_call(code) else {}
     )
 
 
 def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
-    """Return the Python function that a call of ``fn`` reaches, and the number of arguments that ``fn`` itself adds.
+    """Return the Python function that a call of ``fn`` reaches, and the number of arguments that ``fn`` adds.
 
-    For example a bound method adds ``self``, and a partial object adds its arguments.
+    For example, a bound method adds ``self``, and a partial object adds its arguments.
     """
     given = 0
     while isinstance(fn, functools.partial):
@@ -94,9 +96,10 @@ def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
 
 
 def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Arguments:
-    """Return the arguments that a call of a module passes to ``function``, its ``forward``.
+    """Return the arguments that a call of a module passes to ``function``, the module's ``forward``.
 
-    ``frame`` is the call of the module. ``leading`` is the number of parameters that do not come from the call.
+    ``frame`` is the call of the module. ``leading`` is the number of parameters whose values do not come from
+    the call.
     """
     args: Any = frame.arguments["args"]
     keywords: Any = frame.arguments["kwargs"]

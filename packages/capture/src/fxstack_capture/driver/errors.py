@@ -11,7 +11,7 @@ from fxstack_interchange.torch_facts.torch_errors import CompilerError, torch_er
 
 
 class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the name that users of torch.compile know
-    """The caller requested one whole graph, and the program cannot be captured as one.
+    """The caller requested one whole graph, but the program cannot be captured as one.
 
     ``record`` has the reason. The other attributes exist for programs that expect torch's exception.
     """
@@ -27,21 +27,24 @@ class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the na
 
 
 class DataDependentError(Unsupported, of_torch="UserError"):
-    """Python needs the value of a tensor. Torch has an error of its own for numbers from tensors."""
+    """Python needs the value of a tensor.
+
+    For numbers from tensors, torch has an error class of its own, which this class imitates.
+    """
 
     @property
     def message(self) -> str:
-        """The text, under the name that it has in torch's error."""
+        """The text, by the name of this attribute in torch's error."""
         return self.msg
 
     @property
     def error_type(self) -> object:
-        """The member of torch's enumeration, or None as long as it is not loaded."""
+        """The member of torch's enumeration. None as long as torch's module is not loaded."""
         return next((kinds.DYNAMIC_CONTROL_FLOW for kinds in torch_error_types("UserErrorType")), None)
 
 
 class OperatorError(Unsupported, of_torch="UncapturedHigherOrderOpError"):
-    """A function that an operator such as ``torch.cond`` calls is not one graph without effects."""
+    """A function that an operator calls, such as ``torch.cond``, is not one graph without effects."""
 
 
 class InternalError(Unsupported, of_torch="InternalTorchDynamoError"):
@@ -49,7 +52,7 @@ class InternalError(Unsupported, of_torch="InternalTorchDynamoError"):
 
 
 class GuardError(RuntimeError):
-    """The guards of a captured graph reject a call. ``failure`` has the failed guard."""
+    """The guards of a captured graph reject a call. ``failure`` describes the failed guard."""
 
     def __init__(self, name: str, failure: GuardFailure, captured: str) -> None:
         super().__init__(
@@ -62,7 +65,7 @@ class GuardError(RuntimeError):
 
 
 def _fix(failure: GuardFailure) -> str:
-    """Return the text after "fix:" for a guard that rejects a call of a captured graph."""
+    """Return the text after "fix:" for the error of a captured graph whose guard rejects a call."""
     if failure.guard is not None and isinstance(failure.guard.check, TorchStateIs):
         return (
             "call it in the state of torch in which it was captured, or capture again in this state; a mode that only "
@@ -88,11 +91,11 @@ class BackendError(CompilerError, of_torch="BackendCompilerFailed"):
 
 
 class SkipFrame(CompilerError, of_torch="SkipFrame"):  # noqa: N818 - a request, not an error
-    """A backend raises this exception to request that the frame of its graph runs in plain Python."""
+    """A backend raises this exception so that the frame of its graph runs in plain Python."""
 
 
 class ComptimeError(CompilerError, of_torch="InternalTorchDynamoError"):
-    """Code given to ``comptime`` raised an exception, which is the cause of this error."""
+    """Code that was passed to ``comptime`` raised an exception. It is the cause of this error."""
 
 
 class WrongResultError(RuntimeError):
@@ -104,7 +107,7 @@ class RecompileLimitError(CompilerError, of_torch="FailOnRecompileLimitHit"):
 
 
 class RecompileError(CompilerError, of_torch="RecompileError"):
-    """No entry fits a call, and an option or a stance forbids compiling.
+    """No entry fits a call, but an option or a stance forbids compiling.
 
     The option is ``error_on_recompile``, the stance ``set_stance("fail_on_recompile")``.
     """
@@ -115,7 +118,7 @@ class TracingWarning(UserWarning):
 
 
 def unsupported(record: BreakRecord) -> Unsupported:
-    """Return the error for a graph break that the caller forbids, of the class that the reason has in ``_CLASSES``."""
+    """Return the error for a graph break that the caller forbids. ``_CLASSES`` has the class for the reason."""
     return _CLASSES.get(record.reason.id, Unsupported)(record)
 
 
@@ -124,11 +127,11 @@ _CLASSES: Final[dict[str, type[Unsupported]]] = {
     "operator-function": OperatorError,
     "internal-error": InternalError,
 }
-"""The class of the error by the id of the reason. All other reasons have ``Unsupported``."""
+"""Maps the id of a reason to the class of the error. For all other reasons, the class is ``Unsupported``."""
 
 
 def plain(why: str) -> Unsupported:
-    """Return the error that ``fullgraph=True`` raises instead of running a frame in plain Python.
+    """Return the error that ``fullgraph=True`` raises if a frame would run in plain Python.
 
     ``why`` is the subject of the sentence "... would run in plain Python".
     """
@@ -136,5 +139,5 @@ def plain(why: str) -> Unsupported:
 
 
 def graph_error(error: Exception) -> Unsupported:
-    """Return the error for an internal error of the compiler, when the caller requested one whole graph."""
+    """Return the error for an internal error of the compiler if the caller requested one whole graph."""
     return unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

@@ -13,7 +13,7 @@ from fxstack_capture.guards.accesses import RealFrame
 def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
     """Return the Python function that a call of ``fn`` runs, and the leading arguments that ``fn`` adds.
 
-    For a method, the arguments are ``(self,)``. Raise TypeError if no Python function runs.
+    For a method, these arguments are ``(self,)``. Raises TypeError if no Python function runs.
     """
     leading: tuple[Any, ...] = ()
     for _ in range(10):
@@ -31,7 +31,7 @@ def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
 def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> RealFrame:
     """Return the frame that ``fn(*args, **kwargs)`` would start, for ``capture``, ``export`` and ``explain``.
 
-    Raise TypeError if the arguments do not fit.
+    Raises TypeError if the arguments do not fit.
     """
     function, leading = function_of(fn)
     bound = inspect.signature(function, follow_wrapped=False).bind(*leading, *args, **kwargs)
@@ -43,5 +43,7 @@ def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def real_frame(
     function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
 ) -> RealFrame:
-    """Return a record of what the frame hook says about a frame. ``cells`` are in the order of ``co_freevars``."""
+    """Return a ``RealFrame`` of the data that the frame hook passes. ``cells`` are in the order of
+    ``co_freevars``.
+    """
     return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

@@ -1,8 +1,8 @@
 """A module whose calls are compiled. It shares everything else with the original module.
 
 The wrapper is an instance of a subclass of the original's class, and its ``__dict__`` is the original's
-``__dict__``. Therefore both share parameters, buffers, submodules, hooks, ``training`` and every other
-attribute. State of the wrapper alone is in slots.
+``__dict__``. Therefore both share parameters, buffers, submodules, hooks, ``training`` and all other
+attributes. The wrapper's own state is in slots.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 _PREFIX = "_orig_mod."
-"""The prefix of names of parameters in files that ``torch.compile`` has saved."""
+"""The prefix of parameter names in files that modules of ``torch.compile`` have saved."""
 
 
 class OptimizedModule:
@@ -32,16 +32,20 @@ class OptimizedModule:
     _fxstack_call: Callable[..., Any]
     """The compiled call of the original."""
     _fxstack_class_call: Callable[..., Any]
-    """The ``__call__`` of the original's class when ``_fxstack_call`` was made."""
+    """The ``__call__`` that the original's class had when ``_fxstack_call`` was made."""
     _fxstack_run: Callable[[Callable[..., Any]], Callable[..., Any]]
-    """The function that compiles a method of the original: the ``run`` of ``wrap``."""
+    """The function that compiles a method of the original. It is the argument ``run`` of ``wrap``."""
     _fxstack_forward: Callable[..., Any]
     """The compiled ``forward`` of the original."""
     _fxstack_compile: Callable[[Any], Any]
-    """The function that compiles another module in the same way: the ``recompile`` of ``wrap``."""
+    """The function that compiles another module in the same way. It is the argument ``recompile`` of
+    ``wrap``.
+    """
 
     def __init_subclass__(cls) -> None:
-        """Do nothing: the ``__init_subclass__`` of the original's class must not see the wrapper class."""
+        """Do nothing, because the ``__init_subclass__`` of the original's class must not see the wrapper
+        class.
+        """
 
     @property
     def _orig_mod(self) -> Any:
@@ -52,7 +56,7 @@ class OptimizedModule:
         """Compile ``module`` in place of the original, with the same options.
 
         Libraries assign ``_orig_mod`` to take a model out of another wrapper. The class of this object does
-        not change; ``__getattr__`` finds the attributes that the class of ``module`` defines.
+        not change, so ``__getattr__`` finds the attributes that the class of ``module`` defines.
         """
         if module is self._fxstack_original:
             return
@@ -62,8 +66,10 @@ class OptimizedModule:
             object.__setattr__(self, slot, getattr(other, slot))
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the original's class, or of the assigned module's class (``_orig_mod``)."""
-        if name in _SLOTS:  # not set yet
+        """Return an attribute by ``__getattr__`` of the original's class. If this fails, try the class of a
+        module that was assigned to ``_orig_mod``.
+        """
+        if name in _SLOTS:  # the slot is not set yet
             raise AttributeError(name)
         inherited: Any = super()
         try:
@@ -75,7 +81,7 @@ class OptimizedModule:
             return getattr(original, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute as the original's class does; ``_orig_mod`` is no submodule."""
+        """Set an attribute as the original's class does. ``_orig_mod`` does not become a submodule."""
         if name == "_orig_mod":
             object.__setattr__(self, name, value)
         else:
@@ -83,22 +89,26 @@ class OptimizedModule:
 
     @property
     def dynamo_ctx(self) -> Callable[[Any], Any]:
-        """The function that compiles a callable with the options of this module. Libraries compile parts of a model with it."""
+        """The function that compiles a callable with the options of this module. Libraries compile parts of a
+        model by it.
+        """
         return self._fxstack_compile
 
     def get_compiler_config(self) -> None:
-        """Return None: torch's modules return the settings of a backend, and backends here have none."""
+        """Return None. Torch's modules return the settings of a backend here, but backends of this package
+        have none.
+        """
 
     def __prepare_scriptable__(self) -> Any:
         """Return the module that TorchScript compiles in place of this module."""
         return self._fxstack_original
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        # Torch's compiler, which torch.export uses, inlines the original.
+        # Torch's compiler, which torch.export uses, has to inline the original.
         if is_dynamo_compiling():
             return self._fxstack_original(*args, **kwargs)
         if type(self._fxstack_original).__call__ is not self._fxstack_class_call:
-            _follow(self)  # the program has replaced the call of the class, or torch.nn.Module's
+            _follow(self)  # the program has replaced ``__call__`` of the class or of torch.nn.Module
         return self._fxstack_call(*args, **kwargs)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
@@ -108,7 +118,7 @@ class OptimizedModule:
     def load_state_dict(self, state_dict: dict[str, Any], *args: object, **kwargs: object) -> Any:
         """Load as the original does.
 
-        Also accept the names that torch.compile's modules save (``_orig_mod.weight``).
+        Names as modules of torch.compile save them (``_orig_mod.weight``) are accepted as well.
         """
         if state_dict and all(name.startswith(_PREFIX) for name in state_dict):
             state_dict = copy.copy(state_dict)
@@ -124,9 +134,9 @@ class OptimizedModule:
         return self._fxstack_compile(copy.copy(self._fxstack_original))
 
     def __reduce_ex__(self, _protocol: object) -> Any:
-        """Pickle the original and the function that compiles it again. Compiled code is not pickled.
+        """Pickle the original, and the function that compiles it again. Compiled code is not pickled.
 
-        If the function cannot be pickled (for example because a backend has no importable name), unpickling
+        The function cannot be pickled if, for example, a backend has no importable name. Unpickling then
         returns the original without compiling it.
         """
         recompile = self._fxstack_compile
@@ -138,12 +148,14 @@ class OptimizedModule:
 
 
 def _original(module: object) -> Any:
-    """Return ``module``: how a wrapper is unpickled if its ``_fxstack_compile`` cannot be pickled."""
+    """Return ``module``. A wrapper is unpickled by this function if its ``_fxstack_compile`` cannot be
+    pickled.
+    """
     return module
 
 
 def _follow(wrapper: Any) -> None:
-    """Compile the method that a call of the original runs at present. The program may have replaced it."""
+    """Compile the method that a call of the original runs now. The program may have replaced it."""
     original = wrapper._fxstack_original
     object.__setattr__(wrapper, "_fxstack_class_call", type(original).__call__)
     object.__setattr__(wrapper, "_fxstack_call", wrapper._fxstack_run(original.__call__))
@@ -156,9 +168,10 @@ _SLOTS = (
 
 
 def _forward_like(cls: type) -> dict[str, Any]:
-    """Return the member ``forward`` of the wrapper class, with the signature and globals of the original's.
+    """Return the member ``forward`` of the wrapper class, as a dictionary.
 
-    torch.export and FX read them. The result is empty if the ``forward`` of ``cls`` is no Python function.
+    It has the signature and globals of the original's ``forward``, because torch.export and FX read them. The
+    result is empty if the ``forward`` of ``cls`` is no Python function.
     """
     own = getattr(cls, "forward", None)
     if not isinstance(own, types.FunctionType):
@@ -175,9 +188,10 @@ def wrap(
     run: Callable[[Callable[..., Any]], Callable[..., Any]],
     recompile: Callable[[Any], Any],
 ) -> Any:
-    """Return a wrapper of ``module`` for ``optimize``. ``run`` compiles a method of the module.
+    """Return a wrapper of ``module``. ``optimize`` calls this.
 
-    ``recompile`` compiles a copy of the module, or an unpickled module, in the same way.
+    ``run`` compiles a method of the module. ``recompile`` compiles a copy of the module, or an unpickled
+    module, in the same way.
     """
     cls = type(module)
     namespace = {

@@ -1,14 +1,15 @@
 """Profitability: a callable whose compiled calls take longer than plain calls runs in plain Python.
 
-Graph breaks cost time: each piece between two breaks has guards and its own call, and a loop that breaks
-around a few small operators is slower compiled than interpreted. A whole graph of a few operators can be slower,
-too, if it has many guards, or if several cache entries are checked before the entry of a call. Only a measurement
-decides. When a callable has stopped compiling, some of its calls are timed, compiled and plain in turn, in
-processor time of the thread. Calls that raise are timed like others.
+Graph breaks cost time: each piece between two breaks has guards and its own call. A loop that breaks around a
+few small operators is slower compiled than interpreted. A whole graph of a few operators can be slower as
+well, if it has many guards, or if several cache entries are checked before the right one. Only a measurement
+can decide. When a callable has stopped compiling, some of its calls are timed, compiled and plain calls in
+turn, in processor time of the thread. Calls that raise are timed like others.
 
-Callables with one whole graph whose calls are long are not timed, because the overhead of a call is small. If a
-backward runs through the result of a timed call, the callable stays compiled, because compilation may save time
-in the backward. No calls are timed once CUDA is in use, because calls return before the work is done.
+Some calls are not timed. Long calls of a callable with one whole graph are not timed, because their overhead
+is small. If a backward runs through the result of a timed call, the callable stays compiled, because
+compilation may save time in the backward. When CUDA is in use, no calls are timed, because calls return
+before their work is done.
 """
 
 from __future__ import annotations
@@ -32,41 +33,50 @@ from fxstack_capture.driver.reports.records import FrameRecord, Tally, Verdict
 from fxstack_capture.stance import Stance, current_stance
 from fxstack_interchange.user_warnings import warn_user
 
-# Limits: calls whose results hold tensors that need gradients in objects of unknown classes, single calls of long
-# loops, and programs on CUDA are not compared.
+# Limits: three kinds of calls are not compared: calls whose results hold tensors that need gradients in
+# objects of unknown classes, single calls of long loops, and calls on CUDA.
 
-# The results of ``begin``; see ``native``.
+# The results of ``begin`` (see ``native``).
 _COMPILED, _TIME_COMPILED, _TIME_PLAIN = 0, 1, 2
 
 _STABLE_CALLS = 4
-"""Calls without any tracing before calls are timed."""
+"""The timing begins after this number of calls without any tracing."""
 
-# The Thue-Morse sequence: no period of the arguments (for example two alternating sizes) favours either side.
+# The Thue-Morse sequence. If the arguments alternate with any period (for example two sizes), neither side
+# gains from it.
 _PLAIN_ROUNDS: Final = tuple(n.bit_count() % 2 == 1 for n in range(16))
-"""Whether each of 16 successive timed calls runs in plain Python."""
+"""Says for each of 16 successive timed calls whether it runs in plain Python."""
 
 _SLOWER: Final = 1.05
-"""Ratio of medians from which a compiled call counts as slower."""
+"""A compiled call counts as slower only if the ratio of the medians is above this number."""
 
 _SEPARATION: Final = 0.9
-"""Fraction of the pairs of a compiled and a plain call in which the compiled call must be slower (the statistic of the
-Mann-Whitney test). Calls whose times vary much, because the sizes of their arguments do, never reach this fraction.
+"""The Mann-Whitney statistic that counts as certain: the fraction of pairs (compiled call, plain call) in
+which the compiled call is slower.
+
+If the times vary much because the sizes of the arguments vary, the fraction stays below this number.
 """
 
 _MAX_ROUNDS: Final = 4
-"""Maximum number of rounds of 16 timed calls, before a callable that looks slower stays compiled."""
+"""Maximum number of rounds of 16 timed calls. After that, a callable that only looks slower stays compiled."""
 
 _MAX_COMPILING_CALLS: Final = 32
-"""Number of calls that may compile, minus a tenth of the calls that do not, before the callable stays in plain Python.
+"""Limit of the calls that compile, less a tenth of the calls that do not. Above it, the callable stays in
+plain Python.
 
-Each function that a call reaches has limits of its own, and a call may reach any number of functions.
+Each function that a call reaches has its own limits, but a call may reach any number of functions.
 """
 
 _LONG_NS: Final = 1_000_000
-"""A compiled call of a whole graph that takes longer is not compared: plain calls could take much longer."""
+"""Nanoseconds. A longer compiled call of a whole graph is not compared, because a plain call could take much
+longer.
+"""
 
 _FIRST_REST, _MAX_REST = 1_000, 64_000
-"""Plain calls before the next measurement, since the arguments of later calls may differ. The number doubles each time."""
+"""The first and the largest number of plain calls before the next measurement. The number doubles each time.
+
+Measurements are repeated because the arguments of later calls may differ.
+"""
 
 
 @dataclass(slots=True)
@@ -80,7 +90,7 @@ class Trial:
     callable: Any
     """The function or module that was given to ``optimize``."""
     traced: int = -1
-    """``Tally.traced`` when the calls were last stable."""
+    """The value of ``Tally.traced`` at the last stable call."""
     stable_calls: int = 0
     """Number of calls since the compiler last traced a frame."""
     compiled: list[int] = field(default_factory=list)
@@ -90,9 +100,9 @@ class Trial:
     rest: int = _FIRST_REST
     """Number of plain calls before the next measurement, if plain calls are faster."""
     has_warned: bool = False
-    """Whether the user knows that the callable runs in plain Python."""
+    """Whether the user has been told that the callable runs in plain Python."""
     compiling_calls: float = 0
-    """See ``_MAX_COMPILING_CALLS``."""
+    """The count that ``_MAX_COMPILING_CALLS`` limits."""
 
     def begin(self, optimized: Any) -> int:
         """Return the mode of the next call: ``_COMPILED``, ``_TIME_COMPILED`` or ``_TIME_PLAIN``."""
@@ -115,9 +125,9 @@ class Trial:
         return _TIME_PLAIN if _PLAIN_ROUNDS[turn % len(_PLAIN_ROUNDS)] else _TIME_COMPILED
 
     def end(self, optimized: Any, plain: bool, nanoseconds: int, result: object) -> None:
-        """Record the time of a call, and decide when there are enough times.
+        """Record the time of a call. If there are enough times, decide.
 
-        ``plain`` says whether the call ran in plain Python. ``result`` is what the call returned.
+        ``plain`` says whether the call ran in plain Python. ``result`` is the return value of the call.
         """
         if self.traced != self.tally.traced:
             self._start_again()
@@ -172,7 +182,7 @@ class Trial:
     def _warn(self, why: str, remedy: str) -> None:
         """Warn once that the callable runs in plain Python, and record the warning.
 
-        ``remedy`` is the text after "fix:".
+        ``remedy`` is the text of the warning after "fix:".
         """
         if self.has_warned:
             return
@@ -191,13 +201,13 @@ class Trial:
         warn_user(text, TracingWarning)
 
     def _code(self) -> CodeType | None:
-        """Return the code of the callable's first frame, or None. A warning names its file and line."""
+        """Return the code of the callable's first frame, or None. The warning names its file and line."""
         called = self.callable
         return first_frame_of(called.forward if isinstance(called, torch.nn.Module) else called)
 
 
 class Trials:
-    """The callables of one compiler that are timed. ``optimize`` adds them, ``reset`` restarts the timing."""
+    """The timed callables of one compiler. ``optimize`` adds them, and ``reset`` restarts their timing."""
 
     def __init__(self, tally: Tally, records: list[FrameRecord] | None) -> None:
         self._tally = tally
@@ -205,23 +215,22 @@ class Trials:
         self._callables: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def add(self, optimized: Any, called: Any) -> None:
-        """Time ``optimized``, the native wrapper of ``called``."""
+        """Begin the timing of ``optimized``, the native wrapper of ``called``."""
         self._callables[optimized] = called
         optimized.trial = Trial(self._tally, self._records, called)
 
     def restart(self) -> None:
-        """Forget the measurements of all callables and the decisions made from them."""
+        """Forget the measurements of all callables, and the decisions that were made from them."""
         for optimized, called in [*self._callables.items()]:
             optimized.plain_calls = 0
             optimized.trial = Trial(self._tally, self._records, called)
 
 
 def is_slower(compiled: list[int], plain: list[int]) -> bool | None:
-    """Whether compiled calls take longer than plain calls. The lists hold nanoseconds.
+    """Whether compiled calls take longer than plain calls. The lists have the times in nanoseconds.
 
-    The result is None if the median of the compiled calls is longer, but the difference may be chance.
-
-    The longest eighth of the calls does not count, because the garbage collector may have run in them.
+    The result is None if the median of the compiled calls is longer, but the difference may be chance. The
+    longest eighth of the times is ignored, because the garbage collector may have run in these calls.
     """
     compiled = sorted(compiled)[: -len(compiled) // 8]
     plain = sorted(plain)[: -len(plain) // 8]
@@ -232,16 +241,16 @@ def is_slower(compiled: list[int], plain: list[int]) -> bool | None:
 
 
 def _can_be_timed() -> bool:
-    """Whether calls may be timed: not on CUDA, and not with deterministic algorithms.
+    """Whether calls may be timed. This is not so on CUDA, and not with deterministic algorithms.
 
-    With deterministic algorithms the program wants the same bits in every run, and plain calls may round
+    With deterministic algorithms, the program wants the same bits in every run. Plain calls may round
     differently.
     """
     return not (torch.cuda.is_initialized() or torch.are_deterministic_algorithms_enabled())
 
 
 def _keep_compiled(optimized: weakref.ref[Any], _grads: object) -> None:
-    """Compile the calls of a callable again, and time no more calls.
+    """Compile the calls of a callable again, and stop timing them.
 
     Autograd calls this function when a backward runs through the result of a timed call.
     """
@@ -251,10 +260,10 @@ def _keep_compiled(optimized: weakref.ref[Any], _grads: object) -> None:
 
 
 def _gradient_nodes(result: object, depth: int = 0) -> Iterator[Node | None]:
-    """Yield the nodes of autograd with which a backward through ``result`` would begin.
+    """Yield the autograd nodes with which a backward through ``result`` would begin.
 
-    Yield None for an object that may hold a tensor: an object of an unknown class, or one too deep in containers. Only
-    C code reads ``result``, so no method of the program runs.
+    Yield None for an object that may contain a tensor: an object of an unknown class, or one too deep in
+    containers. Only C code reads ``result``, so no method of the program runs.
     """
     if isinstance(result, torch.Tensor):
         with torch_compat.DisableTorchFunction():
@@ -276,14 +285,14 @@ _MEMBERS: Final[dict[type, Any]] = {
     set: set.__iter__,
     frozenset: frozenset.__iter__,
 }
-"""The containers that are searched for tensors, with the C function that yields their items."""
+"""The containers that are searched for tensors. The value is the C function that yields the items."""
 _DEEPEST: Final = 8
-"""The greatest depth of nested containers that is searched."""
+"""The largest depth of nested containers that is searched."""
 _WITHOUT_TENSORS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""The classes of values that cannot hold a tensor."""
+"""The classes of values that never contain a tensor."""
 
 
 def _shown(times: list[int]) -> str:
-    """Return the median of times in nanoseconds as text, for example "1.5 ms"."""
+    """Return the median of the times (in nanoseconds) as text, for example "1.5 ms"."""
     median = statistics.median(times)
     return f"{median / 1e6:.3g} ms" if median >= 1e6 else f"{median / 1e3:.3g} us"

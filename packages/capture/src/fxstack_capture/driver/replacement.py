@@ -1,4 +1,4 @@
-"""The replacement code of a frame: the draft that the trace has written, and the passes that complete it."""
+"""The replacement code of a frame: the draft from the trace, and the passes that complete it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a successful trace of a frame leaves: the draft of the replacement code, and the guards."""
+    """The result of a successful trace of a frame: the draft of the replacement code, and the guards."""
 
     draft: Draft | None
     """The draft, or None if the trace ended with an exception of the program."""
     guards: tuple[Guard, ...]
     """The guards that the trace has recorded, in order."""
     graph_break: BreakRecord | None = None
-    """The graph break after which the frame goes on in a resume function, or None."""
+    """The graph break at the end of the graph, or None. A resume function continues the frame after it."""
     raised: BaseException | None = None
-    """The exception of the program with which the trace ended, or None."""
+    """The exception of the program that ended the trace, or None."""
 
     @property
     def error(self) -> str:
-        """The exception with which the trace ended, as text; "" if it returned."""
+        """The exception that ended the trace, as text. "" if the frame returned."""
         return "" if self.raised is None else shown(self.raised)
 
     @property
@@ -59,7 +59,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The replacement code of a frame while the passes ``GUARDING`` and ``WRITING`` make it."""
+    """The replacement code of a frame. The passes ``GUARDING`` and ``WRITING`` make it."""
 
     frame: RealFrame
     """The frame that was traced."""
@@ -70,13 +70,13 @@ class Replacement:
     options: CaptureOptions
     """The options of this compilation."""
     guards: tuple[Guard, ...]
-    """The guards that ``guard_filter_fn`` and the backend have left or added so far."""
+    """The current guards. ``guard_filter_fn`` may have dropped some, and the backend may have added some."""
     tree: Any = None
     """The native tree of the guards."""
     error: Exception | None = None
-    """The error of the lowering of the guards, or None."""
+    """The error from lowering the guards, or None."""
     failure: GuardFailure | None = None
-    """The guard that rejects the traced frame itself, or None."""
+    """The guard that rejects the traced frame, or None."""
     graph: Callable[..., Any] | None = None
     """The compiled graph, or None before the backend has compiled it."""
     emitted: Emitted | None = None
@@ -91,8 +91,9 @@ class Replacement:
         return "\n".join([*map(guard_text, self.guards), *filter(None, (error, rejected, code))])
 
     def with_guards(self, guards: tuple[Guard, ...]) -> Replacement:
-        """Return the replacement with these guards and their tree. Raise TypeError or ValueError if a guard has no
-        native form.
+        """Return the replacement with these guards and their tree.
+
+        Raises TypeError or ValueError if a guard has no native form.
         """
         inputs = self.written.draft and self.written.draft.inputs
         tree = compile_guards(guards, self.code, inputs.sources if inputs else ())
@@ -100,7 +101,7 @@ class Replacement:
 
 
 def filter_guards(replacement: Replacement) -> Replacement | NothingToDo:
-    """Drop the guards that the option ``guard_filter_fn`` does not want.
+    """Keep only the guards that the option ``guard_filter_fn`` selects.
 
     >>> keep = lambda guards: [guard.guard_type == "TENSOR_MATCH" for guard in guards]
     >>> after("filter_guards", lambda x, n: x + n, torch.ones(3), 2, guard_filter_fn=keep)
@@ -113,7 +114,7 @@ def filter_guards(replacement: Replacement) -> Replacement | NothingToDo:
 
 
 def lower_guards(replacement: Replacement) -> Replacement:
-    """Merge the guards along their sources into one native tree.
+    """Compile the guards into one native tree. Guards with a common prefix of their sources share its nodes.
 
     >>> after("lower_guards", lambda x, n: x + n[0] + n[1], torch.ones(3), [1, 2])
     type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
@@ -124,11 +125,12 @@ def lower_guards(replacement: Replacement) -> Replacement:
     try:
         return replacement.with_guards(replacement.guards)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
+        # The error is part of the result, so that an observer of the passes can show it.
         return replace(replacement, error=error)
 
 
 def check_guards(replacement: Replacement) -> Replacement | NothingToDo:
-    """Check the guards on the frame that they were made for.
+    """Check the guards on the traced frame. They must hold.
 
     >>> after("check_guards", lambda x, n: x + n, torch.ones(3), 2)
     type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
@@ -144,7 +146,7 @@ def check_guards(replacement: Replacement) -> Replacement | NothingToDo:
 
 
 def add_late_guards(replacement: Replacement) -> Replacement | NothingToDo:
-    """Add guards on symbolic sizes that the backend has added to the guards of the trace.
+    """Add the guards on symbolic sizes that the backend has caused.
 
     >>> def backend(graph, inputs):
     ...     print(int(inputs[1]))
@@ -159,6 +161,7 @@ def add_late_guards(replacement: Replacement) -> Replacement | NothingToDo:
     demands = () if captured is None else tuple(captured.demands())
     seen = {(guard.source, guard.check) for guard in replacement.written.guards} if demands else set()
     added = tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
+    # The program's filter also decides about the guards that the backend has caused.
     late = apply_filter(added, replacement.options.guard_filter_fn, replacement.frame)
     return (
         replacement.with_guards((*replacement.guards, *late))
@@ -168,7 +171,8 @@ def add_late_guards(replacement: Replacement) -> Replacement | NothingToDo:
 
 
 def assemble(replacement: Replacement) -> Replacement | NothingToDo:
-    """Write the bytecode: the statements before the graph, the call of the compiled graph, the statements after it.
+    """Write the bytecode: the statements before the graph, the call of the compiled graph, and the statements
+    after it.
 
     >>> def program(x):
     ...     return [x + 1]
@@ -199,14 +203,14 @@ WRITING: Final = Pass("add_late_guards", add_late_guards), Pass("assemble", asse
 
 
 def run(passes: tuple[Pass[Replacement], ...], replacement: Replacement) -> Replacement:
-    """Run passes that make replacement code. Observers see the replacement after each pass as text."""
+    """Run passes that make replacement code. Observers get the replacement as text after each pass."""
     return run_passes("capture", passes, replacement, attrgetter("text"))
 
 
 def has_tensors(draft: Draft) -> bool:
-    """Whether the graph computes more than numbers.
+    """Whether the graph computes more than Python numbers.
 
-    Numbers alone give no reason to compile: a number becomes symbolic when it changes between calls.
+    Numbers alone are no reason to compile: a number becomes symbolic only after it has changed between calls.
     """
     return draft.captured is not None and not computes_numbers_only(draft.captured)
 

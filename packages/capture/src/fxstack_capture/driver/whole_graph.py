@@ -37,8 +37,8 @@ from fxstack_interchange import StageGraph, show
 class Captured:
     """One whole graph. A call reads the inputs from the arguments, runs the graph and replays side effects.
 
-    A call checks the guards first (this needs the C extension). If the guards reject the arguments, the
-    result of ``capture`` raises ``GuardError``, and the result of ``export`` raises ``ShapeContractError``.
+    Each call first checks the guards; this needs the C extension. If the guards reject the arguments, the
+    result of ``capture`` raises ``GuardError``. The result of ``export`` raises ``ShapeContractError``.
     """
 
     stage_graph: StageGraph
@@ -50,13 +50,13 @@ class Captured:
     example_inputs: tuple[Any, ...]
     """The fake tensor or symbolic number of each input."""
     emitted: Emitted
-    """The code around the graph, and its text."""
+    """The code around the graph, with its text."""
     function: FunctionType
     """The function that reads the inputs from the arguments, runs the graph and replays side effects."""
     leading: tuple[Any, ...]
-    """The arguments that a call adds before its own, for example the ``self`` of a method."""
+    """The arguments that a call adds before the caller's arguments, for example the ``self`` of a method."""
     check: Callable[[tuple[Any, ...], dict[str, Any]], None]
-    """Raises an error if the graph is not valid for the arguments of a call."""
+    """A function of the arguments. It raises an error if the graph is not valid for them."""
     name: str
     """Qualified name of the captured function or module."""
 
@@ -99,7 +99,7 @@ def capture_whole(
     options: CaptureOptions,
     contract: ShapeContract | None = None,
 ) -> Captured:
-    """Trace one call for ``capture``, or for ``export``, which passes a contract.
+    """Trace one call, for ``capture`` or ``export``. Only ``export`` passes a contract.
 
     Raises ``Unsupported``, ``ShapeContractError``, or the exception of the program.
     """
@@ -130,6 +130,7 @@ def capture_whole(
         raise unsupported(graph_break("tracing-error", detail).record)
     captured = draft.captured
     emitted = draft.complete(captured.graph_module)
+    # The emitted code reads the globals and the cells of the original function.
     runner = FunctionType(
         emitted.code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -142,9 +143,9 @@ def capture_whole(
 
 
 class _Checking:
-    """Checks all guards of a captured graph, and its contract if it has one: ``Captured.check``.
+    """The function ``Captured.check``: checks all guards of a captured graph, and its contract if it has one.
 
-    ``captured`` is the text of the inputs for the error.
+    ``captured`` is the description of the inputs in the error.
     """
 
     def __init__(
@@ -165,11 +166,12 @@ class _Checking:
         except TypeError:
             if self._contract is not None:
                 raise
-            return  # the call itself raises the TypeError
+            return  # the call itself raises this TypeError
         if self._contract is not None:
             self._contract.bind(frame)
         if not native.AVAILABLE:
             return
+        # The tree is needed only if the captured graph is called.
         if self._tree is None:
             self._tree = compile_guards(self._guards, frame.function.__code__)
         failure = first_failure(self._tree, frame.function, frame.arguments)
@@ -178,7 +180,10 @@ class _Checking:
             raise self._error(replace(failure, renamed=renamed))
 
     def _error(self, failure: GuardFailure) -> Exception:
-        """Return the error for a failed guard: ``ShapeContractError`` for an exported graph, else ``GuardError``."""
+        """Return the error for a failed guard.
+
+        It is a ``ShapeContractError`` for an exported graph, and a ``GuardError`` otherwise.
+        """
         if self._contract is not None:
             return ShapeContractError(
                 f"this call is not one that the graph was exported for: {failure.message}"
@@ -187,9 +192,9 @@ class _Checking:
 
 
 def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]) -> str:
-    """Return the first inputs of a graph in words, for example ``x: float32[3, 4], y: int64[3]``.
+    """Return a description of the first inputs of a graph, for example ``x: float32[3, 4], y: int64[3]``.
 
-    ``names`` has the sources whose names replace those of ``sources``.
+    ``names`` maps some of the sources to sources with better names.
     """
     shown = [
         f"{names.get(source, source).name}: {_in_words(example)}"
@@ -200,7 +205,7 @@ def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: di
 
 
 def _in_words(example: object) -> str:
-    """Return one input in words, for example ``float32[3, 4]``."""
+    """Return a description of one input, for example ``float32[3, 4]``."""
     if not isinstance(example, torch.Tensor):
         return str(example)
     sizes = ", ".join(map(str, example.shape))
@@ -208,4 +213,4 @@ def _in_words(example: object) -> str:
 
 
 _MAX_INPUTS_SHOWN = 8
-"""The number of inputs that a text names."""
+"""The largest number of inputs in a description."""

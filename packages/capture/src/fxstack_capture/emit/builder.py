@@ -1,9 +1,9 @@
 """Statements of a replacement under construction: names, constants, and the order of the sections.
 
-A replacement runs ``loads``, then the graph, then ``body``. ``loads`` reads every value that has a source, in
-the state at the start of the frame. ``body`` rebuilds values, replays side effects and ends the frame. An
-object that source code cannot spell is a constant of the code object: a name that is assigned once at the
-top.
+A replacement runs ``loads``, then the graph, then ``body``. ``loads`` reads every value that has a source;
+these values are in the state at the start of the frame. ``body`` rebuilds values, replays side effects and
+ends the frame. An object that has no Python literal becomes a constant of the code object. The replacement
+assigns the constant to a name once, at its top.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARK = "\0fxstack constant "
 class Builder:
     """The names and statements of one replacement.
 
-    ``taken`` are the names of the user's variables, which stay free.
+    ``taken`` are the names of the user's variables. ``fresh`` never returns one of them.
     """
 
     def __init__(self, taken: Iterable[str]) -> None:
@@ -70,9 +70,11 @@ class Builder:
         self.body.append(ast.Expr(value))
 
     def constants(self) -> tuple[list[ast.stmt], dict[str, object]]:
-        """Return the assignments at the top, and by mark the object that it stands for.
+        """Return the assignments of the constants at the top of a replacement, and a dictionary mark ->
+        constant.
 
-        An assignment has a mark, a text that ``compile_replacement`` replaces by the object in the compiled code.
+        Each assignment contains a mark, a text. ``compile_replacement`` puts the constant in the place of the
+        mark in the compiled code.
         """
         statements: list[ast.stmt] = []
         marks: dict[str, object] = {}
@@ -83,7 +85,9 @@ class Builder:
         return statements, marks
 
     def named_constants(self) -> dict[str, object]:
-        """Return the names that are assigned at the top with their objects, for the printed text of a replacement."""
+        """Return name -> object for the names that are assigned at the top. The printed text of a replacement
+        uses them.
+        """
         return dict(self._constants.values())
 
 
@@ -123,7 +127,9 @@ def loaded_names(statements: Iterable[ast.stmt]) -> set[str]:
 
 
 def _names(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr_context]]:
-    """Yield each variable name in the statements, with the context that tells a read from an assignment."""
+    """Yield (name, context) for each variable name in the statements. The context distinguishes reads from
+    assignments.
+    """
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name):
@@ -131,9 +137,9 @@ def _names(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr_conte
 
 
 def drop(names: Iterable[str]) -> list[ast.stmt]:
-    """Return the statements that release the values of variables, some of which may be unbound."""
+    """Return the statements that release the values of the variables ``names``. A variable may be unbound."""
     targets: list[ast.expr] = [store(name) for name in names]
-    # Assigning None works for an unbound variable, too; ``del`` raises an error.
+    # Assigning None also works for an unbound variable; ``del`` raises an error.
     return [ast.Assign(targets, ast.Constant(None))] if targets else []
 
 

@@ -40,9 +40,11 @@ def function_definition(code: CodeType, builder: Builder, statements: list[ast.s
 
 
 def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
-    """Return a function definition without decorators. Python 3.12 requires the field ``type_params``."""
+    """Return a function definition without decorators. Since Python 3.12, its field ``type_params`` is
+    required.
+    """
     definition = ast.FunctionDef(name, signature, body, [], None)
-    if "type_params" in ast.FunctionDef._fields:  # 3.12
+    if "type_params" in ast.FunctionDef._fields:  # Python 3.12 added the field
         vars(definition)["type_params"] = []
     return definition
 
@@ -52,8 +54,8 @@ def compile_replacement(
 ) -> tuple[CodeType, ast.FunctionDef]:
     """Compile the replacement for ``code`` on line ``line`` of the user's file.
 
-    Return the code and its tree. ``first_local`` becomes the first local variable after the arguments. The guard
-    check stores the inputs of the graph there.
+    Return the code and its tree. The variable ``first_local`` becomes the first local variable after the
+    arguments. The guard check stores the inputs of the graph in this variable.
     """
     definition = function_definition(code, builder, statements)
     if first_local is not None:  # the compiler numbers variables in the order of their first use
@@ -104,7 +106,7 @@ def _locate(node: ast.AST, line: int) -> None:
 def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) -> str:
     """Return the replacement as Python-like text, with a comment for each constant.
 
-    Shown to users and in traces. ``names`` are the constants with their names.
+    The text is shown to users and in compilation traces. ``names`` are the constants with their names.
     """
     lines = [f"# {name} = {_short(value)}" for name, value in names]
     visible = _define(definition.name, definition.args, [])

@@ -1,4 +1,6 @@
-"""Replacement code that replays side effects: primitive writes, in order, after all values are built."""
+"""Replacement code that replays side effects. The code is a list of primitive writes, in order. The writes
+run after all values are built.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,10 @@ Statements = list[ast.stmt]
 
 
 class Replay:
-    """The writes of a trace, which ``prepare...`` collects and ``statements`` returns.
+    """The writes of a trace, which the ``prepare`` methods collect and ``statements`` returns.
 
-    ``prepare`` emits the construction of the values first, so that the statements are only the writes.
+    The ``prepare`` methods emit the construction of the written values first. The collected statements are
+    only the writes.
     """
 
     def __init__(self, rebuilder: Rebuilder) -> None:
@@ -29,8 +32,10 @@ class Replay:
         self._writes: Statements = []
 
     def prepare(self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
-        """Prepare the side effects, then the calls ``redo`` (function, arguments), which set torch's state as the
-        program left it.
+        """Prepare the side effects ``effects``, then the calls ``redo``.
+
+        Each item of ``redo`` is (function, arguments). The calls set torch's state to the state that the
+        program left.
         """
         for effect in effects:
             target = self._rebuilder.loads.expr(effect.target)
@@ -42,23 +47,26 @@ class Replay:
             self._writes.append(ast.Expr(call(fn, *values)))
 
     def prepare_attributes(self, writes: Iterable[Any]) -> None:
-        """Prepare those assignments to attributes of tensors (``AttributeWrite``) that are visible outside of the
-        frame. A value that is assigned may make another tensor visible, so the method repeats until it adds no
-        write.
+        """Prepare the assignments to attributes of tensors, ``writes`` (records ``AttributeWrite``).
+
+        An assignment is needed only if code outside of the frame can reach its tensor. An assigned value may
+        make another tensor reachable, so the method repeats until it adds no assignment.
         """
         waiting = list(writes)
         while True:
             seen = [write for write in waiting if self._is_visible(write.tensor)]
             if not seen:
                 return
+            # Compared by identity, because ``==`` of two records would compare their tensors.
             waiting = [write for write in waiting if not any(write is other for other in seen)]
             for write in seen:
                 self._writes.append(self._attribute(write))
 
     def prepare_tracebacks(self, entries: Iterable[Any]) -> None:
-        """Prepare the new traceback entries of exceptions from outside that the trace raised.
+        """Prepare the new traceback entries of exceptions that the trace raised but did not make.
 
-        ``entries`` are the entries of the object model's registry (``trace.registry.Entry``).
+        Such an exception is an object from outside of the frame. ``entries`` are the records of all objects
+        from outside (``trace.registry.Entry``).
         """
         for entry in entries:
             if not isinstance(entry.proxy, BaseException) or entry.proxy is entry.original:
@@ -69,6 +77,7 @@ class Replay:
             before = ast.Attribute(target, "__traceback__", ast.Load())
             traceback = traceback_of(self._rebuilder, entry.proxy, before)
             if traceback is not None:
+                # Assigning the attribute could run a ``__setattr__`` of the program.
                 setter = BaseException.__dict__["__traceback__"].__set__
                 self._writes += _call_statement(self._rebuilder, setter, target, traceback)
 
@@ -85,7 +94,7 @@ class Replay:
         return ast.Assign([ast.Attribute(tensor, write.name, ast.Store())], value)
 
     def statements(self) -> Statements:
-        """Return the collected writes. Called once, after all values are built."""
+        """Return the collected writes. ``FrameWriter.finish`` calls this once, after all values are built."""
         return self._writes
 
 
@@ -101,14 +110,17 @@ def _tuple(rebuilder: Rebuilder, values: Iterable[Any]) -> ast.expr:
 
 
 def _dict_class(kind: type) -> Any:
-    """Return the builtin class whose methods change a dictionary of class ``kind`` without running code of a
-    subclass.
+    """Return ``dict`` or ``OrderedDict``: the builtin base of ``kind``.
+
+    Its methods change a dictionary of class ``kind`` without running code of the class.
     """
     return OrderedDict if issubclass(kind, OrderedDict) else dict
 
 
 def _dict_set(rebuilder: Rebuilder, e: r.DictSet, target: ast.expr, kind: type) -> Statements:
-    """Replay ``d[key] = value``. The builtin method changes a subclass of dict, so that no override runs."""
+    """Replay ``d[key] = value``. An instance of a subclass is changed by the builtin method, so that no
+    override runs.
+    """
     key, value = rebuilder.expr(e.key), rebuilder.expr(e.value)
     if kind is dict:
         return [ast.Assign([ast.Subscript(target, key, ast.Store())], value)]
@@ -116,7 +128,9 @@ def _dict_set(rebuilder: Rebuilder, e: r.DictSet, target: ast.expr, kind: type) 
 
 
 def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: type) -> Statements:
-    """Replay ``del d[key]``. The builtin method changes a subclass of dict, so that no override runs."""
+    """Replay ``del d[key]``. An instance of a subclass is changed by the builtin method, so that no override
+    runs.
+    """
     key = rebuilder.expr(e.key)
     if kind is dict:
         return [ast.Delete([ast.Subscript(target, key, ast.Del())])]
@@ -151,7 +165,9 @@ def _set_change(rebuilder: Rebuilder, e: r.SetChange, target: ast.expr, _: type)
 
 
 def _member(effect: r.SlotSet | r.SlotDelete) -> Any:
-    """Return the slot descriptor from the real dictionary of the class, past overrides of a metaclass."""
+    """Return the slot descriptor from the ``__dict__`` of the class. An override in the metaclass does not
+    run.
+    """
     return type.__dict__["__dict__"].__get__(effect.owner)[effect.name]
 
 
@@ -167,7 +183,7 @@ def _cell_clear(_: Rebuilder, __: r.CellClear, target: ast.expr, ___: type) -> S
 
 
 def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Statements:
-    """Replay a deferred call, such as a log message. Its result is dropped."""
+    """Replay a deferred call, such as a log message. The result of the call is dropped."""
     arguments = [rebuilder.expr(value) for value in e.args]
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in e.kwargs.items()]
     return [ast.Expr(ast.Call(target, arguments, keywords))]

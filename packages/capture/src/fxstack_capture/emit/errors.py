@@ -6,8 +6,8 @@ from __future__ import annotations
 class CannotRebuildError(Exception):
     """Raised if a value leaves the trace and replacement code cannot rebuild the value.
 
-    ``made_at`` is the step of the root frame that made the value (``Interpreter.root_step``), or None. The driver
-    then ends the graph before this step in the next attempt.
+    ``made_at`` is the step of the root frame that made the value (``Interpreter.root_step``), or None. In the
+    next attempt, the driver ends the graph before this step.
     """
 
     def __init__(self, detail: str, made_at: int | None = None) -> None:
@@ -19,13 +19,14 @@ class CannotRebuildError(Exception):
 class CycleError(Exception):
     """Raised if an immutable object contains itself.
 
-    ``with_cycles`` then writes the draft again. Mutable objects are made empty and filled later.
+    ``with_cycles`` handles the error: it writes the draft a second time. In this draft, mutable objects are
+    made empty and filled later.
     """
 
 
 class CannotResumeError(Exception):
-    """Raised if no resume function can continue a frame from its stop.
+    """Raised if no resume function can continue a stopped frame.
 
-    The message gives the reason. The driver decides how the frame is traced instead
+    The message gives the reason. The driver then decides how to trace the frame
     (``driver.attempts.outcomes``).
     """

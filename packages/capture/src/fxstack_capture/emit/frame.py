@@ -1,9 +1,9 @@
 """Replacements of frames: load inputs, call the graph, rebuild values, replay side effects, end the frame.
 
-The end is a ``return`` (``draft_return``). After a graph break, the end is the operation that broke the graph
-and a continuation (``draft_stop`` in ``breaking``). A draft is complete except for the compiled graph. The
-draft is written while the trace exists. The graph is compiled later, when torch's state is the caller's
-again.
+The frame ends with a ``return`` (``draft_return``), or with a graph break: the operation that broke the
+graph, and a continuation (``draft_stop`` in ``breaking``). A draft is a replacement without its compiled
+graph. The draft is written while the trace exists. The graph is compiled later, after torch's state has been
+restored to the caller's.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from fxstack_capture.trace.state import Trace
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inputs of the graph, which the guard check has read.
+    """The inputs of the graph that the guard check has read.
 
-    It stores them as a tuple in the local variable ``name``.
+    The guard check stores the inputs as a tuple in the local variable ``name``.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Inputs:
 
     @property
     def text(self) -> str:
-        """The content of the variable, for messages."""
+        """The content of the variable as text, for messages."""
         names = ", ".join(source.name for source in self.sources)
         return f"# {self.name} = ({names}), read by the guards"
 
@@ -88,7 +88,7 @@ class Emitted:
 class Draft:
     """A replacement without its compiled graph.
 
-    The driver compiles the graph and calls ``complete``. ``captured`` is None if the trace captured no torch
+    The driver compiles the graph and calls ``complete``. ``captured`` is None if the trace recorded no torch
     operation and the graph has no output.
     """
 
@@ -99,7 +99,7 @@ class Draft:
     before: tuple[ast.stmt, ...]
     """The statements before the call of the graph."""
     graph_call: Callable[[ast.expr], ast.stmt]
-    """Returns the statement that calls the graph. The argument is the expression of the compiled graph."""
+    """Takes the expression of the compiled graph, and returns the statement that calls the graph."""
     after: tuple[ast.stmt, ...]
     """The statements after the call of the graph, including the end of the frame."""
     line: int
@@ -112,8 +112,8 @@ class Draft:
     def complete(self, graph: Callable[..., Any] | None) -> Emitted:
         """Return the finished replacement.
 
-        ``graph`` is the compiled graph, or None for a draft without a graph. The driver calls this after it has
-        compiled the graph.
+        ``graph`` is the compiled graph, or None if the draft needs no graph. The driver calls this method
+        after it has compiled the graph.
         """
         middle = [] if graph is None else [self.graph_call(self.builder.constant(graph, "graph"))]
         statements = [*self.before, *middle, *self.after]
@@ -126,7 +126,8 @@ class Draft:
 class FrameWriter:
     """Writer of one draft.
 
-    Callers ask ``rebuilder`` for expressions of values, then call ``finish``. ``early`` is as in ``Rebuilder``.
+    Callers get the expressions of values from ``rebuilder``, then call ``finish``. ``early`` is the argument
+    of ``Rebuilder``.
     """
 
     def __init__(self, trace: Trace, frame: RealFrame, code: CodeType, early: bool) -> None:
@@ -136,7 +137,10 @@ class FrameWriter:
         self.loads = Loads(self.builder, frame)
         draws = trace.objects.draws.made
         self.states: ast.expr = tuple_of(())
-        """The states of the generators before the frame draws, if the frame may fall back to eager."""
+        """The expression of the generator states before the frame draws.
+
+        An empty tuple if the frame draws nothing or cannot fall back to eager.
+        """
         assumptions = trace.torch.assumptions
         if draws and (assumptions.passed is not None or assumptions.handled):
             self.states = self.loads.states(draws)
@@ -149,8 +153,8 @@ class FrameWriter:
     ) -> Draft:
         """Replay the side effects, append the statements of ``end``, and return the draft.
 
-        ``end`` is called when all values are known. ``released`` are the names of arguments that the program has
-        released by then.
+        ``end`` is called when all values are known. ``released`` are the names of arguments that the program
+        has already released at the end of the trace.
         """
         torch_side = self.trace.torch
         self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())
@@ -164,7 +168,7 @@ class FrameWriter:
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
         sources = captured.inputs if needed else ()
         inputs, arguments = self._arguments(sources)
-        # The frame may run for a long time, so release the inputs.
+        # The operation at the end of the frame may run for a long time, so release the inputs before it.
         free = [] if inputs is None else [ast.Assign([store(inputs.name)], ast.Constant(None))]
         result = self.rebuilder.result
 
@@ -198,9 +202,10 @@ class FrameWriter:
         )
 
     def _arguments(self, sources: tuple[Source, ...]) -> tuple[Inputs | None, list[ast.expr]]:
-        """Return the record of the inputs and the expressions of the graph's arguments.
+        """Return the record of the inputs (or None) and the expressions of the graph's arguments.
 
-        The arguments come from the guards if these have read them, else from the frame; the record is then None.
+        The record says which inputs the guard check stores. Without a record, the replacement reads the
+        inputs from the frame.
         """
         if not self.trace.for_entry or not _should_collect(sources):
             return None, [self.loads.expr(source) for source in sources]
@@ -209,8 +214,8 @@ class FrameWriter:
         return inputs, self._arguments_from_guards(inputs, sources)
 
     def _arguments_from_guards(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
-        """Return the expressions of the graph's arguments: inputs that the guards have read, and numbers drawn by
-        the frame.
+        """Return the expressions of the graph's arguments. Guards have read the inputs; the frame draws
+        random numbers.
         """
         if len(inputs.sources) == len(sources):
             return [ast.Starred(load(inputs.name), ast.Load())]
@@ -223,10 +228,10 @@ class FrameWriter:
         ]
 
     def _fallback(self) -> list[GraphErrors]:
-        """Return the fallback to eager as a list of one, or an empty list if no fallback is needed.
+        """Return a list with the fallback to eager, or an empty list if no fallback is needed.
 
-        Raises ``RefusedError`` if a fallback is needed and the graph cannot be retracted. Raises ``HandledError``
-        if the program may handle an error of the graph.
+        Raises ``RefusedError`` if the trace has assumptions and the effects of the graph cannot be undone.
+        Raises ``HandledError`` if the program may handle an error of such a graph.
         """
         trace, assumptions = self.trace, self.trace.torch.assumptions
         handles = trace.interp.handles
@@ -237,47 +242,51 @@ class FrameWriter:
                 raise HandledError(assumptions.handled_calls)
             return []
         elif trace.objects.draws.made and not assumptions.handled:
-            return []  # keep no generator states for an error that the program does not handle
+            return []  # no generator states are kept for an error that the program does not handle
         elif assumptions.draws and not handles:
-            return []  # reading the generator's state costs 1 to 2 microseconds a call
+            return []  # reading the generator's state takes 1 to 2 microseconds per call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
         origin = self.code, self.builder, self.loads.frame, self.states
         return [fallback(*origin, passed, draws=assumptions.draws, handles=handles)]
 
 
 def _is_drawn(source: Source) -> bool:
-    """Return whether the frame draws the value. The guards run before the frame and do not have the value."""
+    """Return whether the frame draws the value from a random generator. The guards run earlier and do not
+    have it.
+    """
     while isinstance(source, Item):
         source = source.of
     return isinstance(source, Drawn)
 
 
 def _should_collect(sources: tuple[Source, ...]) -> bool:
-    """Return whether the guards should collect the inputs. Arguments and pinned values need no collecting."""
+    """Return whether the guard check should store the inputs. Arguments and pinned values need no storing."""
     return any(not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source))
 
 
 def has_operations(captured: CapturedCode) -> bool:
     """Return whether the graph does more than return its inputs.
 
-    Without operations and outputs, no graph is compiled.
+    If the graph has no operations and no outputs, no graph is compiled.
     """
     nodes = captured.graph_module.graph.nodes
     return any(node.op not in ("placeholder", "output", "get_attr") for node in nodes)
 
 
 def computes_numbers_only(captured: CapturedCode) -> bool:
-    """Return whether the graph is only arithmetic on Python numbers. Such a graph is no reason to compile a frame."""
-    # Plain Python computes such numbers faster, and without guards.
+    """Return whether the graph has only arithmetic on Python numbers. A frame is not compiled for such a
+    graph.
+    """
+    # Plain Python is faster for such numbers and needs no guards.
     nodes = [node for node in captured.graph_module.graph.nodes if node.op != "output"]
     return all(isinstance(node.meta.get("val"), SYMBOLIC) for node in nodes)
 
 
 def with_cycles(write: Callable[[bool], Draft]) -> Draft:
-    """Return the draft that ``write`` writes.
+    """Return the draft that ``write`` writes. Raises CannotRebuildError if both tries fail.
 
-    The argument of ``write`` is ``Rebuilder.early``. The first try makes objects by displays. If an immutable
-    object contains itself, the second try makes mutable objects empty first.
+    ``write`` takes the argument ``early`` of ``Rebuilder``. The first try writes objects as displays. If an
+    immutable object contains itself, the second try makes mutable objects empty first.
     """
     try:
         return write(False)
@@ -293,7 +302,7 @@ def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: object) 
     """Return the replacement of a frame that the trace ran to its end. ``value`` is the object that it returned."""
 
     def write(early: bool) -> Draft:
-        """Return the draft. ``early`` is as in ``Rebuilder``."""
+        """Return the draft. ``early`` is the argument of ``Rebuilder``."""
         writer = FrameWriter(trace, frame, code, early)
         result = writer.rebuilder.expr(value)
         return writer.finish(lambda _: [ast.Return(result)], code.co_firstlineno)

@@ -1,8 +1,8 @@
-"""A function that makes a generator in the suspended state of a traced generator.
+"""Code that makes a generator which is suspended at the same ``yield`` as a generator of the trace.
 
-The code is the user's code after a prologue that restores locals and stack and then yields once. The maker of
-the generator advances the generator past this yield. Then ``send``, ``throw`` and ``close`` act at the user's
-yield.
+The code is the user's code after a prologue. The prologue restores locals and stack and then yields once. The
+replacement advances the new generator to this yield. After that, ``send``, ``throw`` and ``close`` act at the
+user's ``yield``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from fxstack_interchange.bytecode import Kind
 class Suspension:
     """Code of a function that makes a suspended generator.
 
-    Its arguments are the stack values, then the bound variables. ``free`` are its free variables, in order.
+    The arguments of the function are the stack values, then the bound variables. ``free`` are the function's
+    free variables, in order.
     """
 
     code: CodeType
@@ -32,10 +33,11 @@ class Suspension:
 
 
 def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tuple[str, ...]) -> Suspension:
-    """Return the code of a generator function that continues ``user`` at ``offset``.
+    """Return the code of a generator function that continues ``user`` at ``offset``. Raises CannotResumeError
+    if the generator does not wait at a plain yield.
 
-    ``bound`` are the variables with values. ``offset`` is the instruction that runs when the generator receives a
-    value. ``slots`` are the kinds of its stack values.
+    ``offset`` is the instruction that runs when the generator receives a value. ``slots`` are the kinds of
+    the generator's stack values. ``bound`` are the variables that have values.
     """
     body = read(user)
     index = body.at(offset)
@@ -65,7 +67,10 @@ def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tu
 
 
 def _delegating_prologue(start: list[Op], yield_ops: list[Op], following: Op, sending: Op) -> list[Op]:
-    """Return the prologue for a generator suspended in ``yield from`` (``sending``), before Python 3.12."""
+    """Return the prologue for a generator that is suspended in ``yield from``. Used before Python 3.12.
+
+    ``sending`` is the SEND of the ``yield from``.
+    """
     # ``throw`` finds the SEND before the yield and, when the inner generator ends, makes the jump of the
     # SEND. ``throw`` reads one byte of the jump distance, so the SEND jumps to a near JUMP_FORWARD.
     landing = build.jump(sending.target)

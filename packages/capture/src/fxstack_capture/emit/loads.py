@@ -31,7 +31,7 @@ class Loads:
         """The expression of each source that was read."""
 
     def expr(self, source: s.Source) -> ast.expr:
-        """Return a name or a cheap expression for the value that ``source`` has at the start of the frame.
+        """Return a name or a cheap expression for the value of ``source`` at the start of the frame.
 
         The first call for a source emits the read.
         """
@@ -41,7 +41,9 @@ class Loads:
         return expression
 
     def draw(self, draws: Iterable[Draw]) -> None:
-        """Emit the draws from random generators, in the order of the program. ``FrameWriter`` calls this first."""
+        """Emit the draws from random generators, in the order of the program. ``FrameWriter`` calls this
+        before other reads.
+        """
         for draw in draws:
             # Each draw advances its generator, so the number and the order of the draws are visible to the program.
             function = self.constant(_disable_compile(draw.function), draw.function.__name__)
@@ -53,9 +55,9 @@ class Loads:
             self._known[draw.result] = self.temporary(ast.Call(function, positional, named), draw.result)
 
     def states(self, draws: Iterable[Draw]) -> ast.expr:
-        """Emit the read of the states of the generators in ``draws``, before the draws.
+        """Emit the read of the states of the generators in ``draws``. The read comes before the draws.
 
-        Return the name of the states. The fallback to eager restores the states.
+        Return the expression of the states. The fallback to eager restores these states.
         """
         generators = dict.fromkeys(draw.generator for draw in draws)
         read = self.constant(runtime.generator_states, "generator_states")
@@ -63,7 +65,7 @@ class Loads:
         return self._builder.assign(self._builder.loads, states, "states")
 
     def constant(self, value: object, hint: str) -> ast.expr:
-        """Return an expression for any object, as ``Builder.constant``."""
+        """Return an expression for any object, as ``Builder.constant`` does."""
         return self._builder.constant(value, hint)
 
     def temporary(self, value: ast.expr, source: s.Source) -> ast.expr:
@@ -71,7 +73,7 @@ class Loads:
         return self._builder.assign(self._builder.loads, value, source.name)
 
     def kind_of(self, source: s.Source) -> type:
-        """Return the exact class of the value at ``source`` in the frame that is being compiled.
+        """Return the exact class of the value at ``source`` in the frame that is compiled now.
 
         The guards of the entry demand this class.
         """
@@ -79,7 +81,7 @@ class Loads:
 
 
 def _disable_compile(function: Callable[..., Any]) -> Any:
-    """Return ``function`` as a function during whose call nothing is compiled."""
+    """Return a wrapper of ``function``. While the wrapper runs, no frame is compiled."""
     return native.Disabled(function) if native.AVAILABLE else function
 
 
@@ -89,8 +91,8 @@ def _local(_: Loads, source: s.Local | s.Free) -> ast.expr:
 
 
 def _free_cell(loads: Loads, source: s.FreeCell) -> ast.expr:
-    """Read the cell of a free variable, from the closure of a lambda that reads the variable."""
-    # No expression gives a cell of the running frame. A lambda that reads the variable shares its cell.
+    """Read the cell of a free variable, from the closure of a lambda."""
+    # No expression returns a cell of the running frame. A lambda that reads the variable has the same cell.
     nothing = ast.arguments([], [], None, [], [], None, [])
     closure = attribute(ast.Lambda(nothing, load(source.local)), "__closure__")
     return loads.temporary(item(closure, ast.Constant(0)), source)
@@ -98,24 +100,24 @@ def _free_cell(loads: Loads, source: s.FreeCell) -> ast.expr:
 
 def _globals(loads: Loads, source: s.Globals) -> ast.expr:
     """Read the globals of the frame."""
-    # The constant instead of the name, because the program may bind the name ``globals``.
+    # Call ``globals`` as a constant, because the program may have its own variable of this name.
     return loads.temporary(call(loads.constant(globals, "globals")), source)
 
 
 def _pinned(loads: Loads, source: s.Pinned) -> ast.expr:
-    """Read an object that the replacement itself holds as a constant."""
+    """Read an object that the replacement holds as a constant."""
     return loads.constant(source.value, source.label)
 
 
 def _instance_dict(loads: Loads, source: s.InstanceDict) -> ast.expr:
-    """Read ``__dict__`` without code of the class."""
+    """Read ``__dict__`` without running code of the class."""
     getter = loads.constant(accesses.instance_dict, "instance_dict")
     value = call(getter, loads.expr(source.of), ast.Constant("__dict__"))
     return loads.temporary(value, source)
 
 
 def _instance_attr(loads: Loads, source: s.InstanceAttr) -> ast.expr:
-    """Read an attribute from the instance dictionary, past descriptors and overrides."""
+    """Read an attribute from the instance dictionary. Descriptors and overrides do not run."""
     namespace = loads.expr(s.InstanceDict(source.of))
     return loads.temporary(item(namespace, ast.Constant(source.attr)), source)
 
@@ -127,18 +129,18 @@ def _slot_attr(loads: Loads, source: s.SlotAttr) -> ast.expr:
 
 
 def _builtin_attr(loads: Loads, source: s.BuiltinAttr) -> ast.expr:
-    """Read an attribute by plain syntax, because the lookup is known to run no code of the program."""
+    """Read an attribute by plain syntax. This lookup runs no code of the program."""
     return loads.temporary(attribute(loads.expr(source.of), source.attr), source)
 
 
 def _class_attr(loads: Loads, source: s.ClassAttr) -> ast.expr:
-    """Read the raw attribute along the MRO of a class, without calling a descriptor."""
+    """Read the raw attribute along the MRO of a class. No descriptor is called."""
     getter = loads.constant(accesses.class_attr, "class_attr")
     return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.attr)), source)
 
 
 def _type_of(loads: Loads, source: s.TypeOf) -> ast.expr:
-    """Read the class of an object, which ``__class__`` may hide."""
+    """Read the class of an object. ``__class__`` may name another class."""
     return loads.temporary(call(loads.constant(type, "type"), loads.expr(source.of)), source)
 
 
@@ -155,7 +157,7 @@ def _item(loads: Loads, source: s.Item | s.ItemAt) -> ast.expr:
 
 
 def _key(loads: Loads, source: s.Key) -> ast.expr:
-    """Read the value of a key. A subclass of dict is read by the builtin method, so that no override runs."""
+    """Read the value of a key. For a subclass of dict the builtin method reads it, so that no override runs."""
     of, key = loads.expr(source.of), loads.constant(source.key, "key")
     if loads.kind_of(source.of) is dict:
         return loads.temporary(item(of, key), source)
@@ -166,7 +168,7 @@ def _key(loads: Loads, source: s.Key) -> ast.expr:
 def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
     """Return a loader that calls ``function(container, index)``.
 
-    It reads keys, values and upcoming items by position.
+    The loader reads a key, a value or an upcoming item by its position.
     """
 
     def load_at(loads: Loads, source: s.KeyAt | s.ValueAt | s.Upcoming) -> ast.expr:
@@ -184,7 +186,7 @@ def _converted(loads: Loads, source: s.Converted) -> ast.expr:
 
 
 def _cached(loads: Loads, source: s.Cached) -> ast.expr:
-    """Read the result that a ``functools.lru_cache`` holds for the key of the source."""
+    """Read the result that a ``functools.lru_cache`` already holds for the key of the source."""
     getter, key = loads.constant(native.cached, "cached"), loads.constant(source.key, "key")
     return loads.temporary(call(getter, loads.expr(source.of), key), source)
 
@@ -198,7 +200,7 @@ def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.exp
     """Return a loader that reads a size, stride or storage offset of a tensor by ``method``."""
 
     def load_number(loads: Loads, source: Any) -> ast.expr:
-        """Read the number. A size or stride has a dimension as argument."""
+        """Read the number. For a size or stride, the dimension is an argument."""
         arguments = [] if isinstance(source, s.StorageOffset) else [ast.Constant(source.dim)]
         getter = loads.constant(method, method.__name__)
         return loads.temporary(call(getter, loads.expr(source.of), *arguments), source)

@@ -1,4 +1,6 @@
-"""Read a source from a real frame at compile time, while the program's modes are suspended."""
+"""Read a source from a real frame at compile time. The program's torch-function modes are suspended
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import mode_at
 
 
 def resolve(source: Source, frame: RealFrame) -> Any:
-    """Return the object at ``source`` in the frame that is being compiled."""
+    """Return the object at ``source`` in the frame that is compiled now."""
     return follow(source, frame, _convert)
 
 
 def _convert(source: Converted, value: Any) -> Any:
-    """Return ``source.by(value)``. Torch-function modes, which are suspended, are read from their saved list."""
+    """Return ``source.by(value)``. The torch-function modes are suspended, so a read of them uses their saved
+    list.
+    """
     return mode_at(value) if source.by is function_mode_at else source.by(value)

@@ -1,14 +1,13 @@
-"""Resume functions, which continue a frame from the middle: the user's bytecode after another prologue.
+"""Resume functions, which continue a frame from the middle: the user's bytecode after a new prologue.
 
 A resume function takes the bound variables and the stack values as arguments. The prologue pushes the stack
 values and jumps to the instruction where the frame continues. Cells arrive in the closure. A resume function
-is always made from the code that the user wrote: a graph break inside of a resume function continues in
-another resume function of the same original.
+is always made from the code that the user wrote. If the graph breaks inside of a resume function, another
+resume function of the same user code continues.
 
-If the graph broke in an inlined call, the caller's resume function
-first calls the callee's resume function. It takes the callee's arguments after its own. Tracing the caller's resume
-function inlines the rest of the
-callee.
+If the graph broke in an inlined call, the caller's resume function first calls the callee's resume function.
+The caller's resume function takes its own arguments, then the arguments of the callee's resume function. When
+the caller's resume function is traced, the rest of the callee is inlined.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ class Slot(Enum):
     VALUE = "value"
     NULL = "null"
     HANDLED = "handled"
-    """The value from which an ``except`` block restores the exception state when it ends.
+    """The value from which an ``except`` block restores the exception state when the block ends.
 
-    The argument carries the exception that the block handles.
+    The argument for this slot carries the exception that the block handles.
     """
     UNUSED = "unused"
-    """A NULL below the operands of the instruction. Any value may be in its slot, and it can be popped."""
+    """A NULL below the operands of the instruction. Its slot may hold any value that can be popped."""
     CAUGHT = "caught"
     """The handled exception itself, above HANDLED, while the ``except`` clauses match it."""
 
@@ -70,35 +69,44 @@ class ResumePoint:
     raising: bool = False
     """Whether the resume function first raises an exception at the instruction.
 
-    The stack then has only the values that the handler of the exception keeps.
+    If so, the stack has only the values that the handler of the exception keeps.
     """
     callee: Callee | None = None
     """The inlined call that the resume function finishes first, or None."""
     first: bool = False
-    """Whether the user's first argument is in a cell and is also passed as an argument, because ``super()`` reads
+    """Whether the user's first argument, which is in a cell, is passed as an argument too. ``super()`` reads
     it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """The inlined call that a frame waits for. ``namespace`` has the callee's globals."""
+    """The inlined call that a frame waits for. ``namespace`` is the callee's globals."""
 
     user: CodeType
     """The code of the callee that the user wrote."""
     namespace: dict[str, object] = field(compare=False, repr=False)
     namespace_id: int
-    """The id of ``namespace``, for comparisons: dictionaries have no hash."""
+    """The id of ``namespace``. Comparisons use it, because dictionaries have no hash."""
     point: ResumePoint
     """Where the callee continues."""
     offset: int
-    """The caller's instruction, as offset in the caller's bytecode."""
+    """The caller's call instruction, as offset in the caller's bytecode."""
     results: tuple[bool, ...]
-    """The values that the instruction leaves: True for a NULL, False for the value of the call."""
+    """Describes the values that the call instruction leaves: True for a NULL, False for the value of the
+    call.
+    """
     has_result: bool
-    """Whether the value is already on the stack, and the call must return None (``__init__``)."""
+    """Whether the value of the call is already on the stack.
+
+    This is true for ``__init__``, which must return None.
+    """
     end: int | None
-    """The offset where the caller continues, without its iterator, if the call ends a ``for`` loop; else None."""
+    """The offset where the caller continues if the call ends a ``for`` loop. None if the call is not part of
+    a loop.
+
+    The iterator is then popped.
+    """
 
     @property
     def inputs(self) -> int:
@@ -109,14 +117,14 @@ class Callee:
 def free_variables(user: CodeType) -> tuple[str, ...]:
     """Return the names of the cell variables and free variables of the user's frame, sorted.
 
-    A resume function has all of them as free variables.
+    All of them are free variables of a resume function.
     """
     return tuple(sorted({*user.co_cellvars, *user.co_freevars}))
 
 
 def first_argument(user: CodeType) -> str | None:
-    """Return the name of the variable that ``super()`` without arguments reads in ``user``; None if ``user`` has
-    no ``super``.
+    """Return the name of the variable that ``super()`` without arguments reads in ``user``. None if ``user``
+    has no ``super``.
     """
     return user.co_varnames[0] if "super" in user.co_names and user.co_argcount else None
 
@@ -141,23 +149,24 @@ class Resumption:
     user: CodeType
     point: ResumePoint
     origin: dict[int, int]
-    """Maps offsets in the code to offsets in the user's code. The prologue has no offsets here."""
+    """Maps offsets in ``code`` to offsets in the user's code. Offsets in the prologue are missing."""
     calling: tuple[int, int] | None
-    """Where the prologue calls the callee's resume function, and the user's call instruction for which it stands.
+    """Two offsets: the prologue's call of the callee's resume function, and the user's call that it stands
+    for.
 
-    Both are offsets. None without a callee.
+    None without a callee.
     """
 
 
 class Resumptions:
-    """Resume functions by the user's code object and point.
+    """The resume functions, by the user's code object and resume point.
 
-    The functions live as long as this table. ``never_trace`` is called with each code object that must run
-    untraced: the stubs.
+    The functions live as long as this table. ``never_trace`` is called with the code of each stub, because
+    stubs must not be traced.
     """
 
     def __init__(self, never_trace: Callable[[CodeType], None]) -> None:
-        """Call ``never_trace`` with each code object that must run untraced: the stubs."""
+        """``never_trace`` is called with the code of each stub, because stubs must not be traced."""
         self.unsafe_to_trace = never_trace
         self._made: dict[tuple[int, ResumePoint], Resumption] = {}
         self._by_code: dict[int, Resumption] = {}
@@ -189,14 +198,17 @@ class Resumptions:
         return self._by_code.get(id(code))
 
     def user_of(self, code: CodeType) -> CodeType:
-        """Return the user's code object that ``code`` is or continues. The driver keeps its records by this object."""
+        """Return the user's code object of ``code``: the code that ``code`` continues, or ``code`` itself.
+
+        The driver keeps its records by this object.
+        """
         resumed = self.of(code)
         return code if resumed is None else resumed.user
 
     def clear(self) -> None:
         """Forget all resume functions.
 
-        Called when the program resets the compiler, for example by ``torch.compiler.reset``.
+        The driver calls this when the program resets the compiler, for example by ``torch.compiler.reset``.
         """
         self._made.clear()
         self._by_code.clear()
@@ -206,7 +218,7 @@ class Resumptions:
 def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None) -> Resumption:
     """Make the code that continues ``user`` at ``point``.
 
-    ``inner`` is the code that continues the callee, or None without a callee.
+    ``inner`` is the code of the callee's resume function, or None without a callee.
     """
     body = read(user)
     free = free_variables(user)
@@ -218,7 +230,7 @@ def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None
     waiting = target if point.callee is None else body.ops[body.at(point.callee.offset)]
     handler = handler_of(body, waiting)
     entry = None if handler is None else body.protected[handler]
-    # The original RESUME stays, although it is unused, since protected ranges may begin at it.
+    # The original RESUME has no effect here. It stays because protected ranges may begin at it.
     first = body.start
     start = prologue(layout)
     start += push(point.stack, layout, body.protected)
@@ -231,7 +243,7 @@ def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None
         start += _protect(body, call, entry)
     if not point.raising:
         start.append(build.jump(target))
-    # Tracebacks show the line of the instruction at which the frame waits, because the prologue has no line.
+    # The prologue gets the line of the instruction at which the frame waits. Tracebacks show this line.
     for op in start:
         op.position = waiting.position
     body.ops[:first] = start
@@ -243,7 +255,7 @@ def resumption(user: CodeType, point: ResumePoint, inner: CodeType | None = None
 
 
 def _protect(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
-    """Put ``ops``, instructions of the prologue, under the handler of ``entry``. Return the instructions."""
+    """Protect ``ops``, instructions of the prologue, by the handler of ``entry``. Return ``ops``."""
     if entry is None:
         return ops
     end = build.nop()
@@ -254,9 +266,10 @@ def _protect(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
 def _call(
     body: Body, layout: Layout, callee: Callee, user: CodeType, inner: CodeType
 ) -> tuple[list[Op], tuple[object, ...]]:
-    """Return the instructions that call the callee's resume function ``inner``, and their constants.
+    """Return the instructions that call the callee's resume function ``inner``, and the constants of these
+    instructions.
 
-    The constants follow the user's constants.
+    The new constants come after the user's constants.
     """
     maker = partial(FunctionType, inner, callee.namespace, inner.co_name, None)
     constants = (maker, None, not_nothing, End)
@@ -287,7 +300,7 @@ def _call(
 def stack_arguments(slots: tuple[Slot, ...]) -> tuple[str, ...]:
     """Return the names of the arguments that carry stack values.
 
-    A slot without an argument, such as a NULL, has none.
+    A slot that no argument carries, such as a NULL, has no name.
     """
     return tuple(STACK_ARGUMENT.format(i) for i, slot in enumerate(slots) if slot.is_passed)
 
@@ -295,9 +308,10 @@ def stack_arguments(slots: tuple[Slot, ...]) -> tuple[str, ...]:
 def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) -> list[Op]:
     """Return the instructions that restore the stack from the arguments.
 
-    New protected ranges are added to ``protected``.
+    New protected ranges are appended to ``protected``.
     """
-    # The exception of an ``except`` block is raised and caught at once, which makes it the handled exception.
+    # The prologue raises the exception of an ``except`` block and catches it at once, so that it is the
+    # handled exception.
     ops: list[Op] = []
     for index, kind in enumerate(slots):
         if kind is Slot.NULL:
@@ -316,9 +330,9 @@ def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) ->
 
 
 def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None, after: Op) -> None:
-    """Append the raise of the exception to ``start``, under the handler of the protected range ``entry``.
+    """Append to ``start`` the instructions that raise the exception, under the handler of ``entry``.
 
-    The range ends before the instruction ``after``.
+    The protected range ends before the instruction ``after``.
     """
     if entry is None:
         raise CannotResumeError("no exception handler covers the instruction")
@@ -328,7 +342,7 @@ def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None,
 
 
 def bound_order(user: CodeType, bound: frozenset[str]) -> tuple[str, ...]:
-    """Return the names in ``bound`` that have no cells, in the order of the user's variables.
+    """Return the names in ``bound`` of variables without cells, in the order of the user's variables.
 
     The first argument stays first.
     """

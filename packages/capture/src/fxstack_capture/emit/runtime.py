@@ -1,6 +1,6 @@
 """Functions that replacement code calls. None of them runs code of the program's classes.
 
-There are few functions, because replacement code uses plain syntax where syntax suffices.
+Replacement code uses plain Python syntax where syntax suffices, so few functions are needed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.interpreter.polyfills import pass_through
 
 States = tuple[tuple[Callable[[Any], object], Any], ...]
-"""For each generator: the function that restores its state, and the state."""
+"""Pairs (function, state), one for each generator. The function restores the state."""
 
 
 class Continue(tuple[Any, ...]):
     """Return value of a replacement whose frame continues elsewhere: (function, arguments).
 
-    The C extension makes the call after the frame of the replacement has ended (see ``native``).
+    The C extension calls the function after the frame of the replacement has ended (see ``native``).
     """
 
     __slots__ = ()
@@ -45,7 +45,9 @@ def default_state() -> States:
 
 
 def generator_states(*generators: random.Random | np.random.RandomState | torch.Generator) -> States:
-    """Return the states of generators, each with the function that restores the state. ``way_back`` restores them."""
+    """Return the states of the generators, as pairs (function, state). ``way_back`` calls the functions to
+    restore the states.
+    """
     return tuple(
         [
             (generator.set_state, generator.get_state())
@@ -58,7 +60,7 @@ def generator_states(*generators: random.Random | np.random.RandomState | torch.
 
 def _state_of(generator: Any) -> Any:
     """Return the state of a ``random.Random``, for ``_set_state``."""
-    # Read the state in C, since ``generator.getstate()`` is Python code, which would be compiled.
+    # Read the state by a C method. ``generator.getstate()`` is Python code, which would be compiled.
     return _random.Random.getstate(generator), generator.gauss_next
 
 
@@ -69,10 +71,13 @@ def _set_state(generator: Any, state: Any) -> None:
 
 
 def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Continue]:
-    """Return a function that replacement code calls to run ``code`` in plain Python with the frame's original
-    arguments. ``error`` is the exception of the graph or None. It is raised if plain Python raises none, unless
-    the program may have handled it (``handles``). An error of this package or of the program's saved-tensor hooks
-    is raised at once.
+    """Return a function that replacement code calls to run ``code`` in plain Python with the frame's
+    arguments.
+
+    The function gets ``error``, the exception of the graph, or None after a failed assumption. If plain
+    Python raises nothing, ``error`` is raised at the end. If ``handles`` (the program may have handled the
+    error), ``error`` is not raised. An error of this package, or of the program's saved-tensor hooks, is
+    raised at once.
     """
 
     def leave(
@@ -82,7 +87,7 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
         states: States,
         error: Exception | None,
     ) -> Continue:
-        """Continue with the original code from the start of the frame, after the random states are restored."""
+        """Restore the random states, and continue with the original code from the start of the frame."""
         ours = type(error).__module__.startswith("fxstack")
         if error is not None and (ours or _raised_by_hook(error)):
             return Continue((native.Disabled(tuple, error), ()))
@@ -96,15 +101,15 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
 
 def _raised_by_hook(error: Exception) -> bool:
     """Return whether an active saved-tensor hook raised ``error``, for example to stop a recomputation."""
-    # Hooks count their calls, so the operators before the error must not run again.
+    # Hooks count their calls, so the operators before the error must not run a second time.
     hooks = torch_compat.top_saved_tensors_default_hooks(True)
-    # Compare code objects by identity, since replacement code has constants that cannot be hashed.
+    # Compare code objects by identity. Constants of replacement code may have no hash.
     codes = {id(code) for hook in hooks or () for code in _codes_of(hook)}
     return any(id(frame.f_code) in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 def _codes_of(hook: object) -> Iterator[CodeType]:
-    """Yield the code of a hook, and of the functions that it wraps (``__wrapped__``)."""
+    """Yield the code of a hook, and the code of the functions that the hook wraps (``__wrapped__``)."""
     while hook is not None:
         function = hook if isinstance(hook, FunctionType | MethodType) else type(hook).__call__
         code = getattr(function, "__code__", None)
@@ -116,7 +121,7 @@ def _codes_of(hook: object) -> Iterator[CodeType]:
 def not_nothing(result: object) -> TypeError:
     """Return the error that CPython raises when ``__init__`` returns ``result`` instead of None.
 
-    A resume function raises it for an ``__init__`` that it continues.
+    The resume function of a caller raises it.
     """
     name = type(result).__name__
     return TypeError(f"__init__() should return None, not '{name}'")
@@ -125,7 +130,8 @@ def not_nothing(result: object) -> TypeError:
 def without_frames(error: BaseException, count: int) -> BaseException:
     """Remove the outermost ``count`` frames from the traceback of ``error``, and return ``error``.
 
-    Called where an exception is raised again. The removed frames belong to stubs and replacements.
+    Called where replacement code raises an exception again. The removed frames belong to stubs and
+    replacements.
     """
     traceback = error.__traceback__
     for _ in range(count):
@@ -136,7 +142,7 @@ def without_frames(error: BaseException, count: int) -> BaseException:
 
 
 def finished_generator() -> Any:
-    """Return an exhausted generator, for a generator of the trace that has finished."""
+    """Return an exhausted generator. It replaces a generator of the trace that has finished."""
     empty: tuple[None, ...] = ()
     generator = (nothing for nothing in empty)
     next(generator, None)
@@ -144,17 +150,17 @@ def finished_generator() -> Any:
 
 
 def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
-    """Return an iterator over the keys by C code, past overrides of a dict subclass."""
+    """Return an iterator over the keys, made in C. No override of a dict subclass runs."""
     return dict.__iter__(mapping)
 
 
 def values_of(mapping: dict[Any, Any]) -> Iterator[Any]:
-    """Return an iterator over the values by C code, past overrides of a dict subclass."""
+    """Return an iterator over the values, made in C. No override of a dict subclass runs."""
     return iter(dict.values(mapping))
 
 
 def items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
-    """Return an iterator over the items by C code, past overrides of a dict subclass."""
+    """Return an iterator over the items, made in C. No override of a dict subclass runs."""
     return iter(dict.items(mapping))
 
 
@@ -176,9 +182,10 @@ def last_items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
 def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int) -> Any:
     """Return a list iterator over ``items`` at position ``index``.
 
-    ``begin`` makes the iterator. The list may be too short now, because its items are added later.
+    ``begin`` makes the iterator. The list may still be shorter than ``index``, because its items are added
+    later.
     """
-    # ``__setstate__`` moves at most to the end of the list, so None items extend the list for a moment.
+    # ``__setstate__`` moves at most to the end of the list, so the list is extended by None items meanwhile.
     missing = max(0, index + 1 - list.__len__(items))
     list.extend(items, [None] * missing)
     iterator = begin(items)
@@ -189,6 +196,8 @@ def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int)
 
 
 def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:
-    """Advance the iterator by ``count`` items and return it. More items than it has leave it exhausted."""
+    """Advance the iterator by ``count`` items and return it. If fewer items are left, the iterator is
+    exhausted.
+    """
     next(islice(iterator, count, count), None)
     return iterator

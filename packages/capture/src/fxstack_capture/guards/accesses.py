@@ -1,7 +1,8 @@
 """The access of each class of source: the native access in guard trees, and the same access in Python.
 
 The tables have one row for each class. A new class of source needs a record in ``sources``, a row here, and a
-loader in ``emit.loads``. The class also needs a kind in native/guard_tree/steps.c if no present kind suits it.
+loader in ``emit.loads``. If no native kind does the access, the class needs a new kind in
+native/guard_tree/steps.c.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from fxstack_capture.guards.weak_references import referent_of
 from fxstack_capture.sources import Source
 
 Access = tuple[str, object]
-"""The kind of a native access and its argument, for example ``("Item", 2)`` or ``("Globals", None)``."""
+"""A pair: the kind of a native access, and its argument. For example ``("Item", 2)`` or ``("Globals",
+None)``.
+"""
 
 MISSING: Any = object()
-"""The result of ``read`` if the value does not exist. Messages and guard filters test for it."""
+"""``read`` returns this object if the value does not exist. Messages and guard filters test for it."""
 
 _Base = torch_compat.TensorBase
 _mro_of = type.__dict__["__mro__"].__get__
@@ -37,7 +40,7 @@ class RealFrame:
     """The values that a frame can read when it starts."""
 
     function: FunctionType
-    """The function whose call starts the frame. Its code need not be the code that runs."""
+    """The function that is called. Its code may be the original of the code that runs."""
     arguments: dict[str, object]
     """The value of each parameter by its name. ``*args`` is one tuple, ``**kwargs`` one dictionary."""
     cells: dict[str, CellType]
@@ -47,7 +50,7 @@ class RealFrame:
 def frame_of_call(function: FunctionType, arguments: dict[str, object]) -> RealFrame:
     """Return the frame that a call of ``function`` starts. ``arguments`` maps each parameter name to a value.
 
-    Messages about a failed guard read the present values from it.
+    Messages about a failed guard read the values of the call from this frame.
     """
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     return RealFrame(function, arguments, dict(cells))
@@ -57,7 +60,7 @@ def frame_of_call(function: FunctionType, arguments: dict[str, object]) -> RealF
 
 
 def class_attr(cls: type, name: str) -> Any:
-    """Return the raw attribute ``name`` found along the MRO. No descriptor is called."""
+    """Return the raw attribute ``name`` found along the MRO of ``cls``. No descriptor is called."""
     for base in _mro_of(cls):
         namespace = _dict_of(base)
         if name in namespace:
@@ -77,9 +80,10 @@ def value_at(mapping: dict[Any, Any], index: int) -> Any:
 
 
 def item_reader(kind: type) -> Any:
-    """Return the builtin class (list, tuple or deque) whose ``__getitem__`` reads an item of an instance of ``kind``.
+    """Return the builtin class (list, tuple or deque) whose ``__getitem__`` reads an item of an instance of
+    ``kind``.
 
-    Replacement code and messages use it, so that no ``__getitem__`` of the program runs.
+    Replacement code and messages read items by this class, so that no ``__getitem__`` of the program runs.
     """
     for base in (list, tuple, deque):
         if issubclass(kind, base):
@@ -109,7 +113,8 @@ def _index(names: tuple[str, ...], name: str, what: str) -> int:
 class Root:
     """How to read a source that begins at a frame, such as an argument.
 
-    ``native(source, code)`` returns the access of the guard tree. ``read(source, frame)`` returns the value in Python.
+    ``native(source, code)`` returns the access of the guard tree. ``read(source, frame)`` returns the value,
+    for Python code.
     """
 
     native: Callable[[Any, CodeType], Access]
@@ -122,8 +127,8 @@ class Root:
 class Step:
     """How to read a source that begins at another source, such as an item of a list.
 
-    ``native(source)`` returns the access of the guard tree. ``read(source, value)`` reads from ``value``, the value of
-    the other source.
+    ``native(source)`` returns the access of the guard tree. ``read(source, value)`` returns the value, for
+    Python code. Its argument ``value`` is the value of the other source.
     """
 
     native: Callable[[Any], Access]
@@ -178,9 +183,9 @@ STEPS: dict[type, Step] = {
 
 
 def lower_root(source: Source | None, code: CodeType) -> Access:
-    """Return the native access of a source that begins at a frame of ``code``. The builder of the guard tree calls it.
+    """Return the native access of a source that begins at a frame of ``code``.
 
-    A ``source`` of None stands for torch's global state.
+    The builder of the guard tree calls this function. A ``source`` of None stands for torch's global state.
     """
     if source is None:
         return "Nothing", None
@@ -188,17 +193,17 @@ def lower_root(source: Source | None, code: CodeType) -> Access:
 
 
 def is_instance_key(source: Source | None, key: object) -> bool:
-    """Whether ``source`` is the ``__dict__`` of an instance, and ``key`` the name of an attribute in it.
+    """Whether ``source`` is the ``__dict__`` of an instance, and ``key`` is a string.
 
-    The native code can then read the attribute without creating the dictionary.
+    The native code can then read the attribute ``key`` without creating the dictionary.
     """
     return isinstance(source, sources.InstanceDict) and type(key) is str
 
 
 def lower_step(source: Source) -> tuple[Source, Access]:
-    """Return the source at which ``source`` begins, and the native access from its value.
+    """Return the source at which ``source`` begins, and the native access that leads from one to the other.
 
-    A string key of an instance dictionary becomes an access to the attribute. Such an access need not create the
+    A string key of an instance dictionary becomes an access to the attribute, which need not create the
     dictionary. The builder of the guard tree calls this function.
     """
     base = source.base
@@ -213,10 +218,11 @@ def lower_step(source: Source) -> tuple[Source, Access]:
 
 
 def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] | None = None) -> Any:
-    """Return the object at ``source`` in ``frame`` by the same accesses as guards.
+    """Return the object at ``source`` in ``frame``. Guards make the same accesses.
 
-    ``convert(source, value)`` is called in place of the conversion of a ``Converted`` source, if it is not None.
+    If ``convert`` is given, ``convert(source, value)`` replaces the conversion of a ``Converted`` source.
     """
+    # A loop, because a source may have more steps than Python allows nested calls.
     path = []
     while isinstance(source, sources.Step):
         path.append(source)
@@ -233,8 +239,9 @@ def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] 
 
 
 def read(source: Source, frame: RealFrame) -> Any:
-    """Return the value at a source for a message or a guard filter, or ``MISSING`` if any access raises."""
+    """Return the value at a source, for a message or a guard filter. Return ``MISSING`` if any access raises."""
     try:
         return follow(source, frame)
     except Exception:
+        # In a frame that the guards reject, the path may lead nowhere.
         return MISSING

@@ -1,4 +1,4 @@
-"""The reason why an entry does not fit: the guard that failed, the old and new value, the user's line."""
+"""The reason why an entry does not fit a call: the failed guard, the old and new value, the user's line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fxstack_interchange.user_warnings import belongs_to_torch
 
 # Medians of benchmarks/guards.py, in nanoseconds (docs/results/overhead.md).
 _OF_READS: Final[dict[type[Source], int]] = {Key: 25, InstanceAttr: 14, InstanceDict: 10}
-"""The time of the last access of a source in nanoseconds, by the class of the source."""
+"""Maps a class of sources to the time in nanoseconds of the last access of such a source."""
 _OTHER_READ: Final = 3
-"""The time of the last access of all other sources in nanoseconds."""
+"""The time in nanoseconds of the last access of a source of any other class."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFailure:
-    """One guard that does not hold: the cheapest check that failed. Other checks may fail, too.
+    """One guard that does not hold: the cheapest check that failed. Later checks have not run.
 
     ``guard`` is None if the entry is dead, because an object on which the entry depends no longer exists.
     """
@@ -35,16 +35,18 @@ class GuardFailure:
     demanded: str
     """The phrase that follows the name of the value, for example "must be of type int"."""
     found: str
-    """The phrase about the present value, for example "it is a str"."""
+    """The phrase about the value of this call, for example "it is a str"."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """The parameter of ``forward`` for each source of a call of a module, for example "x" for "args[0]".
-    The dictionary is empty if the frame is no call of a module.
+    """For a call of a module: maps each source to the parameter of ``forward``, for example "args[0]" to "x".
+
+    The dictionary is empty for other calls.
     """
 
     @property
     def source_name(self) -> str:
-        """The name of the guarded value as messages show it, for example ``x`` or ``self.weight``. "" for a dead
-        entry.
+        """The name of the guarded value as messages show it, for example ``x`` or ``self.weight``.
+
+        "" for a dead entry.
         """
         name = self.guard.source.name if self.guard is not None else ""
         for of, named in self.renamed.items():
@@ -57,7 +59,7 @@ class GuardFailure:
     def user_line(self) -> str:
         """The user's innermost line that caused the guard, as ``file:line in function``, or "" if unknown.
 
-        A line in torch is named only if torch's function was compiled itself.
+        A line in torch is named only if the program compiled the function of torch itself.
         """
         return "{}:{} in {}".format(*self.user_frame) if self.user_frame else ""
 
@@ -72,8 +74,9 @@ class GuardFailure:
 
     @property
     def message(self) -> str:
-        """The whole failure as one line, for example "x: must be of type int, but it is a str (needed by f.py:3 in
-        f)".
+        """The whole failure as one line.
+
+        For example "x: must be of type int, but it is a str (needed by f.py:3 in f)".
         """
         if self.guard is None:
             return "the compiled code depends on an object that no longer exists"
@@ -102,18 +105,21 @@ def needed_at(guard: Guard) -> str:
 
 
 def guard_text(guard: Guard, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a guard as a Python condition with a comment, ``type(x) is int  # needed at f.py:3: return x + 1``.
+    """Return a guard as a Python condition with a comment, ``type(x) is int # needed at f.py:3: return x +
+    1``.
 
-    Debugging output prints it. ``names``: see ``guard_condition``.
+    Debugging output prints this text. For ``names``, see ``guard_condition``.
     """
     where = needed_at(guard)
     return guard_condition(guard, names) + (f"  # needed at {where}" if where else "")
 
 
 def estimated_nanoseconds(guard: Guard) -> int:
-    """Return the estimated time of the check of a guard, with the last access to the checked value.
+    """Return the estimated time of a guard in nanoseconds: the check, and the last access to the checked
+    value.
 
-    Accesses before the last are shared with other guards. Traces show the estimate of each guard.
+    Accesses before the last are not counted, because guards share them. Traces show the estimate of each
+    guard.
     """
     return guard.check.nanoseconds + _OF_READS.get(type(guard.source), _OTHER_READ)
 
@@ -135,11 +141,11 @@ def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, obje
 
 
 def _found(guard: Guard, frame: RealFrame) -> str:
-    """Return the phrase about the present value at the source of a guard that fails (``GuardFailure.found``)."""
+    """Return the phrase about the value that fails ``guard`` (``GuardFailure.found``)."""
     value = read(guard.source, frame)
     if value is MISSING:
         return "it does not exist"
     try:
         return guard.check.describe(value, lambda source: read(source, frame))
-    except Exception as error:  # a class of the program may break len, keys or attribute access
+    except Exception as error:  # The program's classes may raise in len, keys or attribute access.
         return f"showing the value raised {type(error).__name__}"

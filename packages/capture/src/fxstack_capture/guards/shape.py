@@ -12,19 +12,23 @@ from sympy.logic import boolalg
 from fxstack_capture.torch_compat import sympy_functions as torch_functions
 
 Instruction = tuple[str, Any]
-"""The name of an operation, and its operand: a register, a constant, or 0 if it has none."""
+"""A pair: the name of an operation, and its operand. The operand is a register, a constant, or 0 if there is
+none.
+"""
 Registers = "Mapping[sympy.Symbol, int]"
-"""The register of each symbol. A guard loads the value at the source of the symbol into the register."""
+"""Maps each symbol to its register. A guard loads the value at the source of the symbol into the register."""
 
 
 class FloatFunction(sympy.Function):
-    """An operation on floats that sympy does not simplify: ``shapes.symbolic.floats`` makes such expressions."""
+    """A float operation that sympy does not simplify. ``shapes.symbolic.floats`` makes expressions of these
+    classes.
+    """
 
     is_real = True
 
     @classmethod
     def eval(cls, *_args: object) -> None:
-        """Never simplify."""
+        """Return None, so that sympy does not simplify the expression."""
 
 
 class FloatAdd(FloatFunction):
@@ -63,7 +67,7 @@ _UNARY = {
     "sqrt": (torch_functions.OpaqueUnaryFn_sqrt,),
     "log2": (torch_functions.OpaqueUnaryFn_log2,),
 }
-"""The operations of one argument, with the sympy functions that each computes."""
+"""Maps each operation of one argument to the sympy functions that it computes."""
 _BINARY = {
     "floordiv": (torch_functions.FloorDiv,),
     "mod": (sympy.Mod, torch_functions.Mod, torch_functions.PythonMod),
@@ -80,7 +84,7 @@ _BINARY = {
     "lt": (sympy.StrictLessThan,),
     "le": (sympy.LessThan,),
 }
-"""The operations of two arguments, with the sympy functions that each computes."""
+"""Maps each operation of two arguments to the sympy functions that it computes."""
 _FOLDED = {
     "add": (sympy.Add,),
     "max": (sympy.Max, torch_functions.Max),
@@ -90,7 +94,7 @@ _FOLDED = {
     "bitand": (torch_functions.BitwiseFn_bitwise_and,),
     "bitor": (torch_functions.BitwiseFn_bitwise_or,),
 }
-"""The operations of two arguments that compute sympy functions of any number of arguments."""
+"""Operations of two arguments that compute sympy functions of any number of arguments."""
 
 
 def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
@@ -105,7 +109,10 @@ def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
-    """Return a rule for a sympy function of many arguments. ``operation`` combines the result so far with the next."""
+    """Return a rule for a sympy function of many arguments.
+
+    ``operation`` combines the result of the first arguments with the next argument.
+    """
 
     def emit(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
         for position, argument in enumerate(expr.args):
@@ -131,6 +138,7 @@ def _mul(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     """Emit a product. A rational factor p/q multiplies by p and divides the whole product by q at the end."""
     coefficient, factors = expr.as_coeff_mul()
     if isinstance(coefficient, sympy.Rational) and coefficient.q != 1:
+        # A factor such as 1/3 has no exact float. Therefore the product is divided by the integer 3.
         yield from _product((sympy.Integer(coefficient.p), *factors), registers)
         yield "int", int(coefficient.q)
         yield "truediv", 0
@@ -158,7 +166,7 @@ def _pow(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
 
 
 def _float_sub(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
-    """Emit ``a - b`` as ``a + -b``, which is the same float."""
+    """Emit ``a - b`` as ``a + -b``. Both give the same float."""
     yield from _emit(expr.args[0], registers)
     yield from _emit(expr.args[1], registers)
     yield "neg", 0
@@ -176,16 +184,17 @@ def _modular_indexing(expr: sympy.Expr, registers: object) -> Iterator[Instructi
 
 
 def _trunc_to_float(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
-    """Emit a float without its fraction, as a float."""
+    """Emit the truncation of a float: the float without its fraction."""
     yield from _emit(expr.args[0], registers)
     yield "trunc", 0
     yield "tofloat", 0
 
 
 def _xor(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
-    """Emit ``a ^ b`` as ``(a | b) - (a & b)``: the bits of one, less the bits of both."""
+    """Emit ``a ^ b`` as ``(a | b) - (a & b)``: the bits in either number, less the bits in both."""
     for operation in ("bitor", "bitand"):
         yield from _emit(expr.args[0], registers)
+        # The native operations include neither ``xor`` nor a subtraction.
         yield from _emit(expr.args[1], registers)
         yield operation, 0
     yield "neg", 0
@@ -221,7 +230,7 @@ _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
     boolalg.BooleanTrue: lambda _expr, _registers: iter([("int", 1)]),
     boolalg.BooleanFalse: lambda _expr, _registers: iter([("int", 0)]),
 }
-"""The rule for each sympy class: a function of the expression and the registers that yields instructions."""
+"""Maps each sympy class to its rule. A rule takes the expression and the registers, and yields instructions."""
 
 
 def _emit(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
@@ -240,12 +249,12 @@ def _emit(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
 
 
 def shape_program(expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]) -> tuple[Instruction, ...]:
-    """Return the postfix program of ``expr``. ``ShapeHolds`` calls this function when a guard tree is made.
+    """Return the postfix program of ``expr``. The program loads each symbol from its register.
 
-    The program loads each symbol from its register.
+    ``ShapeHolds`` calls this function when a guard tree is built.
 
     Raises:
-    ValueError: the expression has a function without a native form. The message names the function.
-    KeyError: a symbol has no register.
+        ValueError: the expression has a function without a native form. The message names the function.
+        KeyError: a symbol has no register.
     """
     return tuple(_emit(expr, registers))

@@ -1,12 +1,11 @@
 """Build, cache and load ``native/readers/tensor_check.cpp`` for the installed torch.
 
-The C++ compiler runs in the background at the lowest priority. Compilation takes two to four seconds, once
-for each machine, torch and Python. Guards read tensors in the slow way until the compilation has finished, or
-if there is no C++ compiler. The file reaches the user's cache directory by an atomic rename, so concurrent
+The C++ compiler runs in the background at the lowest priority. One compilation takes two to four seconds;
+each machine, torch and Python needs one. Until it has finished, or if there is no C++ compiler, guards read
+tensors in the slow way. The file reaches the user's cache directory by an atomic rename. Therefore concurrent
 processes and killed compilers leave no incomplete file. If there is a shell, the compiling process does the
-rename, so that the next process finds the file even if this process ends first. The compiler inherits a lock
-that keeps other processes from compiling the same file: hundreds of processes may start together, or in
-sequence.
+rename, so that the file is there even if this process ends first. The compiler inherits a lock, which keeps
+other processes from compiling the same file. Hundreds of processes may start at the same time or in sequence.
 """
 
 from __future__ import annotations
@@ -41,15 +40,16 @@ out=$1 target=$2; shift 2
 if command -v nice >/dev/null; then set -- nice -n 19 "$@"; fi
 "$@" -o "$out" && mv -f -- "$out" "$target"
 """
-"""The shell program that compiles to ``$1`` at low priority and renames the result to ``$2``."""
+"""The shell program: compile to ``$1`` at low priority, and rename the result to ``$2``."""
 _ABANDONED = 3600.0
-"""The age in seconds at which a temporary file counts as left behind by a killed compiler."""
+"""A temporary file older than this many seconds counts as left behind by a killed compiler."""
 _PAUSE = 0.05
-"""Seconds between two checks whether another process has finished the compilation."""
+"""Seconds between two tests of whether another process has finished the compilation."""
 _LAST_STEP = 10.0
-"""The longest time in seconds that a process waits at its end for a running build step.
+"""Seconds that a process waits at its end, at most, for a running build step.
 
-A build step takes milliseconds. In a forked process, no thread may exist that releases the lock.
+A build step takes milliseconds. The limit is for forked processes: the thread that holds the lock may not
+exist there.
 """
 
 
@@ -60,7 +60,9 @@ class BuildPlan:
     command: tuple[str, ...]
     """The compiler and its arguments, without ``-o`` and the output file."""
     target: Path
-    """The file of the result in the cache directory. Its name has a hash of the command, the sources and torch."""
+    """The path of the result in the cache directory. The name contains a hash of the command, the sources and
+    torch.
+    """
 
 
 def cache_directory() -> Path:
@@ -75,13 +77,13 @@ def cache_directory() -> Path:
 
 
 def find_compiler() -> str | None:
-    """Return the path of the C++ compiler: ``CXX`` or a usual name. Return None if there is none."""
+    """Return the path of the C++ compiler: ``CXX`` or a usual name. Return None without a compiler."""
     candidates = (os.environ.get("CXX"), "g++", "c++", "clang++")
     return next((path for name in candidates if name and (path := shutil.which(name))), None)
 
 
 def make_plan(compiler: str, directory: Path) -> BuildPlan:
-    """Return the compilation for this torch and this Python, whose result goes to ``directory``."""
+    """Return the compilation for this torch and this Python. Its result goes to ``directory``."""
     torch_root = Path(torch.__file__).parent
     library = torch_root / "lib"
     command = (
@@ -110,7 +112,7 @@ def load(path: Path) -> object:
 
 
 def _build_command(plan: BuildPlan, output: str) -> list[str]:
-    """Return the command that compiles to ``output``, by way of ``_SCRIPT`` if there is a shell."""
+    """Return the command that compiles to ``output``. If there is a shell, the command runs ``_SCRIPT``."""
     shell = shutil.which("sh")
     if shell is None:
         return [*plan.command, "-o", output]
@@ -119,10 +121,10 @@ def _build_command(plan: BuildPlan, output: str) -> list[str]:
 
 @contextlib.contextmanager
 def _claimed(path: Path) -> Iterator[tuple[int, ...] | None]:
-    """Yield the descriptors that hold the lock ``path``, or None if another process holds the lock.
+    """Lock the file ``path``. Yield the descriptors that hold the lock, or None if another process holds it.
 
-    The lock is held as long as a process has the descriptors. If files cannot be locked (Windows, some
-    network file systems), the result is as if no other process compiled.
+    The lock is held as long as a process has the descriptors. Windows and some network file systems cannot
+    lock files. There, the result is an empty tuple, as if no other process compiled.
     """
     try:
         import fcntl  # noqa: PLC0415 - not on every platform
@@ -154,9 +156,10 @@ def _sweep(directory: Path) -> None:
 
 
 class TensorChecks:
-    """The build of the compiled checks. ``compile_guards`` calls ``poll`` for each tree, which never waits.
+    """The build of the compiled checks.
 
-    ``poll`` starts the build, watches it, and switches the native code to the checks when they are ready.
+    ``compile_guards`` calls ``poll`` for each tree. ``poll`` never waits: it starts the build, watches it,
+    and switches the native code to the compiled checks when they are ready.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -176,7 +179,7 @@ class TensorChecks:
             return self.compiled
         try:
             self._step()
-        except Exception as error:  # guards work without the compiled checks, so any error is acceptable
+        except Exception as error:  # Guards work without the compiled checks, so any error is acceptable.
             self.why_not = f"{type(error).__name__}: {error}"
         finally:
             self._polling.release()
@@ -218,11 +221,11 @@ class TensorChecks:
         if not self._watched:
             self._watched = True
             atexit.register(self._close)
-            # The program may compile nothing more, so a thread waits for the checks.
+            # The program may never compile another frame, so a thread polls until the checks are ready.
             threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
 
     def _compile(self, plan: BuildPlan, lock: tuple[int, ...]) -> None:
-        """Start the compiler process. The process inherits the lock, so that the lock ends with it."""
+        """Start the compiler process. The process inherits the lock, which ends with the process."""
         _sweep(plan.target.parent)
         handle, name = tempfile.mkstemp(suffix=".tmp", dir=plan.target.parent)
         os.close(handle)
@@ -236,16 +239,17 @@ class TensorChecks:
         )
 
     def _close(self) -> None:
-        """Wait at the end of the process until a running step has ended, and allow no further step."""
+        """At the end of the process, wait until a running step has ended, and forbid further steps."""
         # A thread that calls torch while the interpreter finalises makes the process abort.
         if self._polling.acquire(timeout=_LAST_STEP):
             self.why_not = self.why_not or "the process ends"
             self._polling.release()
 
     def _finished(self, plan: BuildPlan) -> bool:
-        """Whether the compiler process has ended. Then move its output to the target, if the process has not done so.
+        """Return whether the compiler process has ended. If so, move its output to the target, unless the
+        shell has.
 
-        Raise RuntimeError with the compiler's messages if it failed.
+        Raises RuntimeError with the compiler's messages if the compiler failed.
         """
         assert self._process is not None
         assert self._output is not None
@@ -261,7 +265,10 @@ class TensorChecks:
         return True
 
     def _use(self, plan: BuildPlan) -> None:
-        """Load the compiled checks, and use them if they agree with torch. Else go back to the slow way and raise."""
+        """Load the compiled checks, and use them if they agree with torch.
+
+        If not, go back to the slow way and raise RuntimeError.
+        """
         capsule = load(plan.target)
         prepare_tensors(capsule)
         if not agrees_with_torch():
@@ -271,4 +278,4 @@ class TensorChecks:
 
 
 TENSOR_CHECKS = TensorChecks()
-"""The only build of the process. The native code has one set of functions for the whole process."""
+"""The build of this process. The native code has one set of functions for the whole process."""

@@ -1,7 +1,8 @@
 """The choice of the native code that reads tensors, and the self-test of the compiled code.
 
-``prepare_tensors`` connects the native code to torch: without torch's headers at first, and through the compiled
-``native/readers/tensor_check.cpp`` once it is built and ``agrees_with_torch``.
+``prepare_tensors`` connects the native code to torch. At first the native code reads tensors without torch's
+headers (the slow way). Later it reads them through the compiled ``native/readers/tensor_check.cpp``, once the
+file is built and ``agrees_with_torch``.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from fxstack_interchange.format.literals import TORCH_LITERALS
 
 
 def prepare_tensors(capsule: object = None) -> None:
-    """Tell the native code how to read tensors: through the checks in ``capsule``, or in the slow way if it is None.
+    """Tell the native code how to read tensors: by the functions in ``capsule``, or in the slow way if it is
+    None.
 
-    Called at import without a capsule, and by ``TensorChecks`` with the capsule of the compiled checks.
+    Called at import without a capsule. ``TensorChecks`` calls it with the capsule of the compiled checks.
     """
     quiet = torch_compat.DisableTorchFunction
     native.use_tensors(torch_compat.TensorBase, torch_compat.dispatch_keys, quiet, capsule)
@@ -35,12 +37,14 @@ if native.AVAILABLE:
 
 
 def _subject(value: object) -> object:
-    """Return ``value``. The test trees describe the frame of this function."""
+    """Return ``value``. The trees of the self-test are checked for frames of this function."""
     return value
 
 
 def _tree(root: str, check: TensorIs | TorchStateIs) -> Any:
-    """Return the native tree of one check. ``guards.tree`` imports this module, so the tree is made by hand."""
+    """Return a native tree with one check. ``guards.tree`` imports this module, so this function builds the
+    tree itself.
+    """
     _source, kind, arguments = check.lower(Local("value"))
     access = (root, None) if root == "Nothing" else (root, 0)
     return native.Tree(((*access, 0, -1, ((kind, 0, arguments),), ()),), (), 0, 1)
@@ -72,7 +76,7 @@ def _full_facts(tensor: torch.Tensor) -> TensorIs:
 
 
 def _spoiled(facts: TensorIs) -> Iterator[TensorIs]:
-    """Yield copies of the facts with one wrong fact each. The check of a copy must fail."""
+    """Yield copies of the facts. Each copy has one wrong fact, so its check must fail."""
     yield replace(facts, requires_grad=not facts.requires_grad)
     yield replace(facts, is_leaf=not facts.is_leaf)
     yield replace(facts, dtype=torch.float64)
@@ -87,7 +91,9 @@ def _spoiled(facts: TensorIs) -> Iterator[TensorIs]:
 
 
 def _tensors_agree() -> bool:
-    """Whether the native check accepts each sample with its own facts, and rejects it with any wrong fact."""
+    """Whether the native check accepts each sample with its own facts, and rejects the sample with any wrong
+    fact.
+    """
     with torch.inference_mode(mode=False), torch.enable_grad():
         samples = tuple(_samples())
     for tensor in samples:

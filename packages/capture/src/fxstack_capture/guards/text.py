@@ -8,7 +8,9 @@ import reprlib
 from typing import Final
 
 _HIDDEN: Final = re.compile(r"(?<![\w\])])\.[a-z]*\d*(?!\w)")
-"""Arguments without a name in the program: those of resume functions, and the iterable of a comprehension."""
+"""Matches names of arguments that have no name in the program: arguments of resume functions, and the
+iterable of a comprehension.
+"""
 _ITERATED: Final = re.compile(rf"next\({_HIDDEN.pattern}\)")
 _UNNAMED: Final = "a value of an expression or loop"
 _OF_MODULE: Final = re.compile(r"globals of ([\w.]+)(\['(\w+)'\])?")
@@ -16,7 +18,7 @@ _OF_NAMESPACE: Final = re.compile(r"\bglobals\(\)\['(\w+)'\]|<cell (\w+)>\.cell_
 
 
 def short(value: object) -> str:
-    """Return a shortened ``repr``, and for a class its qualified name. A ``__repr__`` may raise: ``short`` does not."""
+    """Return a shortened ``repr``; for a class, its qualified name. Never raises, even if ``__repr__`` does."""
     if isinstance(value, type):
         return class_name(value)
     try:
@@ -27,7 +29,7 @@ def short(value: object) -> str:
 
 def class_name(cls: type) -> str:
     """Return the qualified name of a class."""
-    # A class may have no module (`type(...)` in code without ``__name__``), or a getter that raises.
+    # A class may have no module (`type(...)` in code without ``__name__``), or its ``__module__`` may raise.
     try:
         module = cls.__module__
     except Exception:
@@ -45,15 +47,19 @@ def literal(value: object) -> str:
 
 
 def readable_name(name: str) -> str:
-    """Return the name of a source for a message, with words for an argument that has no name in the program.
+    """Return the name of a source for a message.
 
-    For example "the next item of a value of an expression or loop".
+    An argument that has no name in the program is described by words, for example "the next item of a value
+    of an expression or loop".
     """
     return _HIDDEN.sub(_UNNAMED, _ITERATED.sub(f"the next item of {_UNNAMED}", name))
 
 
 def python_name(name: str) -> str:
-    """Return the name of a source as the program writes it. Arguments without a name are ``value_0``, ``value_inner3``."""
+    """Return the name of a source as the program writes it.
+
+    Arguments without a name in the program are called ``value_0`` or ``value_inner3``.
+    """
     name = _OF_MODULE.sub(lambda m: f"{m[1]}.{m[3]}" if m[3] else f"vars({m[1]})", name)
     name = _OF_NAMESPACE.sub(lambda m: m[1] or m[2] or "", name)
     return _HIDDEN.sub(lambda m: f"value_{m[0][1:]}", name)

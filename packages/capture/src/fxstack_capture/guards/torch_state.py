@@ -1,7 +1,8 @@
-"""Global torch state on which a graph depends: a snapshot, its comparison, and the text of a difference.
+"""Torch's global state on which a graph depends: a snapshot, its comparison, and the text of a difference.
 
-``snapshot()`` is taken when a trace starts and becomes the condition of ``TorchStateIs``. The native guard
-compares the same getters. With the compiled tensor checks, the guard compares one small struct.
+``snapshot()`` is taken when a trace starts. It becomes the condition of ``TorchStateIs``. The native guard
+calls the same getters and compares the results. With the compiled tensor checks, the guard compares one small
+struct instead.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Getter:
     args: tuple[object, ...] = ()
     """The arguments of the function."""
     by_class: bool = False
-    """Whether the guard compares only the class of the getter's result."""
+    """Whether the guard compares only the class of the result."""
 
     def read(self) -> Any:
-        """Return the present value, or its class if ``by_class`` is true."""
+        """Return the current value, or its class if ``by_class`` is true."""
         value = self.function(*self.args)
         return type(value) if self.by_class else value
 
@@ -67,8 +68,8 @@ GETTERS: tuple[Getter, ...] = (
 )
 """The getters in the order of comparison. All are C functions, so reading the state runs no Python code.
 
-The guard checks whether saved-tensor hooks are active, but not which hooks. The function that runs a graph
-reads the active hooks in each call, and no graph depends on them.
+The guard checks whether saved-tensor hooks are active, but not which hooks they are. No graph depends on the
+hooks: the function that runs a graph reads them in each call.
 """
 
 if native.AVAILABLE:
@@ -97,7 +98,7 @@ class TorchState:
     """The torch-function modes, outermost first."""
 
     def value_of(self, name: str) -> Any:
-        """Return the value of the getter called ``name``. Raises KeyError."""
+        """Return the value of the getter called ``name``. Raises KeyError if no getter has this name."""
         for getter, value in zip(GETTERS, self.values, strict=True):
             if getter.name == name:
                 return value
@@ -105,12 +106,12 @@ class TorchState:
 
 
 def snapshot() -> TorchState:
-    """Return the present state of the calling thread. Called at the start of a trace, and for messages."""
+    """Return the current state of the calling thread. Called at the start of a trace, and for messages."""
     return TorchState(tuple(getter.read() for getter in GETTERS), _function_modes())
 
 
 def difference(old: TorchState, new: TorchState) -> str | None:
-    """Return the first difference as text ("grad mode was True, is now False"), or None if there is none."""
+    """Return the first difference as text ("grad mode was True, is now False"). None if the states are equal."""
     for getter, before, after in zip(GETTERS, old.values, new.values, strict=True):
         if before != after:
             return f"{getter.name} was {before!r}, is now {after!r}"

@@ -1,9 +1,9 @@
 """Compile guard records into one native tree.
 
-``compile_guards(guards, code)`` returns a ``native.Tree``. Its ``meta`` is the tuple of guards in the tree's
-numbering, with weak references to the program's objects (``Guard.weaken``).
-Each source step becomes one node, and a shared prefix becomes one path. Within a node, cheap checks precede
-expensive checks, and cheap subtrees precede expensive subtrees.
+``compile_guards(guards, code)`` returns a ``native.Tree``. Its ``meta`` is a tuple of the guards in the order
+of their numbers, with weak references to the program's objects (``Guard.weaken``). Each step of a source
+becomes one node. Sources with a common prefix share its nodes. Within a node, cheap checks precede expensive
+checks, and cheap subtrees precede expensive subtrees.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _first = itemgetter(0)
 
 @dataclass(slots=True)
 class _Node:
-    """One source under construction: its access, the checks of its value, and the sources that begin at it."""
+    """The node of one source under construction: its access, the checks of its value, and its child nodes."""
 
     access: tuple[str, object]
     """The kind and the argument of the native access."""
     guard: int
-    """The index of the first guard that needs the node. This guard has failed if the access fails."""
+    """The number of the first guard that needs the node. If the access fails, this guard has failed."""
     register: int = -1
-    """The register that receives the value, or -1 if no relation and no input reads it."""
+    """The register that receives the value. -1 if no relation and no input reads the value."""
     checks: list[tuple[int, str, int, tuple[object, ...]]] = field(default_factory=list)
-    """The cost, the native kind, the index of the guard and the arguments of each check."""
+    """The checks: each has its cost, its native kind, the number of its guard, and its arguments."""
     children: list[_Node] = field(default_factory=list)
     """The nodes that read from the value of this node."""
 
 
 class _Builder:
-    """The nodes, relations and registers of one tree under construction. Each call of ``add`` adds one guard."""
+    """The nodes, relations and registers of one tree under construction. ``add`` adds one guard."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -52,14 +52,18 @@ class _Builder:
         self.guard = 0
 
     def node(self, source: sources.Source | None) -> _Node:
-        """Return the node of a source, or of torch's global state for None. Make missing nodes on the path to it."""
+        """Return the node of a source, or of torch's global state for None. Missing nodes on the path are
+        made.
+        """
         node = self.nodes.get(source)
         if node is None:
             node = self.nodes[source] = self._make(source)
         return node
 
     def _make(self, source: sources.Source | None) -> _Node:
-        """Make the node of a source, and attach it to the node at which the source begins, or to the roots."""
+        """Make the node of a source. Attach it to the node at which the source begins; without one, it is a
+        root.
+        """
         if source is None or source.base is None:
             node = _Node(lower_root(source, self.code), self.guard)
             self.roots.append(node)
@@ -74,7 +78,8 @@ class _Builder:
     def _item_at(self, source: sources.ItemAt) -> _Node:
         """Make the node of an item whose index is read from another source.
 
-        The node is a root that reads two registers. It comes after all nodes that fill registers.
+        The node is a root that reads the registers of the container and of the index. It comes after all
+        nodes that fill registers.
         """
         registers = self.register(source.of), self.register(source.at)
         node = _Node(("ItemAt", registers), self.guard)
@@ -84,7 +89,7 @@ class _Builder:
     def register(self, source: sources.Source) -> int:
         """Return the register that holds the value of a source when relations are checked.
 
-        Assign one if there is none.
+        The first request for a source assigns a register.
         """
         node = self.node(source)
         if node.register < 0:
@@ -93,7 +98,7 @@ class _Builder:
         return node.register
 
     def add(self, index: int, guard: Guard) -> None:
-        """Add the check or the relation of the guard with number ``index``. Its nodes are made if they are missing."""
+        """Add the check or the relation of the guard with number ``index``. Missing nodes are made."""
         self.guard = index
         check = guard.check
         if isinstance(check, Relation):
@@ -105,7 +110,7 @@ class _Builder:
 
 
 def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
-    """Return the cost of checking a node, and the description for build_node in tree.c."""
+    """Return the cost of checking a node, and the node as a tuple for build_node in tree.c."""
     checks = sorted(node.checks, key=_first)
     children = sorted(map(_spec, node.children), key=_first)
     cost = 1 + sum(map(_first, checks)) + sum(map(_first, children))
@@ -119,7 +124,7 @@ def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
 def compile_guards(guards: Iterable[Guard], code: CodeType, inputs: tuple[sources.Source, ...] = ()) -> Any:
     """Return the native tree of these guards for frames of ``code``.
 
-    A check that holds also collects the values at ``inputs`` for the entry (``native.Entry``).
+    If all guards hold, the check also collects the values at ``inputs`` for the entry (``native.Entry``).
 
     Raises:
         TypeError, ValueError: a record cannot be checked natively. The message names the record.

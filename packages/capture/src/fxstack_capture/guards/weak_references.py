@@ -1,7 +1,7 @@
 """Weak references to the objects of the program that guards name.
 
-A tree lives as long as its entry, and keeps its guards for messages. If the guards held the classes, functions,
-modules and dictionary keys that they name, deleting a model would not free its memory.
+A tree lives as long as its entry, and keeps its guards for messages. These guards name classes, functions,
+modules and dictionary keys. If the guards held them, deleting a model would not free its memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fxstack_capture.sources import Source
 
 
 class WeakReference:
-    """A weak reference to an object, and a text of the object for messages."""
+    """A weak reference to an object, with a text of the object for messages."""
 
     __slots__ = ("_reference", "text")
 
@@ -35,14 +35,16 @@ class WeakReference:
 
 
 def referent_of(value: object) -> Any:
-    """Return the object of a ``WeakReference``, None if it no longer exists. Return any other value itself."""
+    """Return the object of a ``WeakReference``, or None if the object no longer exists. Any other value is
+    returned as it is.
+    """
     return value.object if isinstance(value, WeakReference) else value
 
 
 def weak_form(value: object) -> Any:
-    """Return a ``WeakReference`` to ``value``, or ``value`` itself if it supports none.
+    """Return a ``WeakReference`` to ``value``, or ``value`` itself if it supports no weak references.
 
-    Classes of C code live as long as the process, so that they need no weak reference.
+    A class of C code is returned as it is, because it lives as long as the process.
     """
     if isinstance(value, WeakReference) or (isinstance(value, type) and not is_heap_type(value)):
         return value
@@ -53,13 +55,15 @@ def weak_form(value: object) -> Any:
 
 
 class WeakSources:
-    """Rewrites the objects and sources in the guards of one tree. Each source is rewritten once."""
+    """Rewrites the objects and sources in the guards of one tree to weak forms. Each source is rewritten
+    once.
+    """
 
     def __init__(self) -> None:
         self._sources: dict[Source, Source] = {}
 
     def rewrite(self, value: object) -> Any:
-        """Return the weak form of a source, or a weak reference to an object of the program."""
+        """Return the weak form of ``value``, a source or an object of the program."""
         return self.source(value) if isinstance(value, Source) else weak_form(value)
 
     def source(self, source: Source) -> Source:
@@ -70,7 +74,9 @@ class WeakSources:
         return result
 
     def _rewrite(self, source: Source) -> Source:
-        """Return ``source`` with weak references in place of its objects, or ``source`` itself if it holds none."""
+        """Return ``source`` with weak references to the objects that it holds. Without such objects, return
+        ``source`` itself.
+        """
         if isinstance(source, sources.Pinned):
             return dataclasses.replace(source, value=weak_form(source.value))
         if not isinstance(source, sources.Step):

@@ -1,7 +1,8 @@
 """Bind call arguments to parameters exactly as CPython does, including the error messages.
 
-This module handles the common case: as many positional arguments as parameters. CPython handles every other
-case: a stub function with the same signature and qualified name returns its own locals as a list.
+This module binds the common case itself: as many positional arguments as parameters. For every other case,
+CPython binds the arguments: a stub function with the same signature and qualified name returns its locals as
+a list.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from fxstack_capture.callers import calls_program
 
 
 class Signature:
-    """The parameters of a code object, which bind the arguments of each call of its functions.
+    """The parameters of a code object. ``bind`` binds the arguments of each call.
 
-    ``plain``: all parameters are positional, without ``*args`` and ``**kwargs``.
+    ``plain``: all parameters are positional, and there is no ``*args`` or ``**kwargs``.
     """
 
     __slots__ = ("_padding", "_stub", "argcount", "flags", "parameters", "plain", "template")
@@ -32,9 +33,11 @@ class Signature:
         self.plain = self.parameters == code.co_argcount
         self._padding = (NULL,) * (len(slot_names(code)) - self.parameters)
         self._stub: CodeType | None = None
-        # What the stub needs; the code object itself must not be kept alive.
+        # Keep only the data for the stub. The signature must not keep the code object alive.
         self.template = (argument_names(code), code.co_posonlyargcount, code.co_kwonlyargcount, code.co_name)
-        """Names of the parameters, numbers of positional-only and keyword-only parameters, and the name."""
+        """Four values: the names of the parameters, the numbers of positional-only and keyword-only
+        parameters, and the name of the function.
+        """
 
     @calls_program
     def bind(
@@ -43,9 +46,10 @@ class Signature:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> list[Any]:
-        """Return the initial local slots (``Frame.fast``) of a call. Raises CPython's TypeError for wrong arguments.
+        """Return the initial local slots (``Frame.fast``) of a call. Raises CPython's TypeError for wrong
+        arguments.
 
-        ``parts``: the function's qualified name, defaults and keyword defaults.
+        ``parts`` are the function's qualified name, defaults and keyword defaults.
         """
         if self.plain and not kwargs and len(args) == self.argcount:
             return [*args, *self._padding]
@@ -59,13 +63,13 @@ class Signature:
         return [*stub(*args, **kwargs), *self._padding]
 
     def _make_stub(self) -> CodeType:
-        """Return the code of a stub: a function with the same parameters, whose body returns them as a list.
+        """Return the code of a stub: a function with the same parameters that returns them as a list.
 
-        ``bind`` calls the stub, so CPython binds the arguments and raises its own errors for wrong ones.
+        ``bind`` calls the stub. CPython then binds the arguments, or raises its own error.
         """
         names, posonly, kwonly, name = self.template
-        # The parameters have neutral names, because names such as ``.0`` are no valid source. ``replace``
-        # restores the real names, which error messages contain.
+        # The source uses neutral names, because names such as ``.0`` are not valid in source. ``replace``
+        # restores the real names, because error messages contain them.
         parameters = [f"p{index}" for index in range(len(names))]
         declared = [*parameters[: self.argcount]]
         if posonly:

@@ -1,10 +1,11 @@
-"""Branches on a tensor's value with one side that only raises: ``if bad.any(): raise ...``, ``assert``.
+"""Checks: branches on a tensor's value whose one side only raises, such as ``if bad.any(): raise ...`` and
+``assert``.
 
-The truth may come from another function (``if not valid(x): raise ...``), and may pass through ``not``, ``and``,
-``or`` and local variables. Such a check need not break the graph. The trace assumes that the check passes, and
-the graph computes the condition. The replacement code tests the condition before anything else happens. If the
-check fails, the frame runs in plain Python from its beginning (``emit.endings.fallback``), which raises the
-program's exception after the program's earlier side effects.
+Another function may compute the condition (``if not valid(x): raise ...``). The condition may pass through
+``not``, ``and``, ``or`` and local variables. A check need not break the graph. The trace assumes that the
+check passes, and the graph computes the condition. The replacement code tests the condition before it does
+anything else. If the check fails, plain Python runs the frame from its beginning (``emit.endings.fallback``).
+It repeats the program's earlier side effects and then raises the program's exception.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import NOTHING
 from fxstack_interchange.bytecode import Kind, kind_of
 
-# Limits: a check (of several: the write) breaks a graph that writes to its inputs, or that is on a GPU and
-# indexes tensors or draws random numbers. If a check fails, the frame runs twice: the graph, then plain
-# Python.
+# Limits: in two cases a check breaks the graph. The graph writes to its inputs (with several checks, the
+# write breaks the graph instead). Or the graph is on a GPU, and indexes tensors or draws random numbers. If a
+# check fails, the frame runs twice: first the graph, then plain Python.
 
 _MOST_INSTRUCTIONS = 200
 _JUMPS = Kind.JUMPS | Kind.JUMPS_IF_TRUE | Kind.JUMPS_IF_FALSE
@@ -33,13 +34,14 @@ _UNKNOWN = object()
 
 
 def truth_of_check(frame: Frame, value: object, step: int) -> bool:
-    """Return the truth of ``value``, for the steps that jump on a condition or negate it, and for ``bool(x)``.
+    """Return the truth of ``value``, for the steps that jump on a condition or negate it, and for
+    ``bool(x)``.
 
-    ``value`` is on top of the stack when the step with index ``step`` begins. If ``value`` is a tensor, and only
-    one truth leads to a ``raise``, the trace assumes the other truth.
+    ``value`` is on top of the stack when the step with index ``step`` begins. If ``value`` is a tensor and
+    exactly one truth leads to a ``raise``, the trace assumes the other truth.
 
     Raises:
-        GraphBreak: the graph computes the value, and the program continues for both truths.
+        GraphBreak: ``value`` has no known truth, and the program can continue with both truths.
     """
     try:
         return frame.calls.truth(value)
@@ -53,9 +55,9 @@ def truth_of_check(frame: Frame, value: object, step: int) -> bool:
 
 
 def _only_raises(frame: Frame | None, step: int, *, value: Any) -> bool:
-    """Return whether execution from the step with index ``step`` on must reach a ``raise``.
+    """Return whether the program must reach a ``raise`` if it continues with ``value``.
 
-    ``value`` (True or False) is then on top of the stack.
+    It continues at the step with index ``step``, with ``value`` (True or False) on top of the stack.
     """
     while frame is not None and step < len(frame.program.steps):
         path = _Path(frame.code, frame.program.offsets[step], value)
@@ -70,7 +72,10 @@ def _only_raises(frame: Frame | None, step: int, *, value: Any) -> bool:
 
 
 def _goes_to_caller(frame: Frame) -> bool:
-    """Return whether the caller's next step finds the value that ``frame`` returns or yields on top of the stack."""
+    """Return whether the caller's next step gets the value that ``frame`` returns or yields.
+
+    The value is then on top of the caller's stack.
+    """
     if frame.link is not None:
         return frame.link.made is NOTHING
     back = frame.back
@@ -80,10 +85,10 @@ def _goes_to_caller(frame: Frame) -> bool:
 
 
 class _Path:
-    """The instructions from ``offset`` on that run if ``value`` is on top of the stack there.
+    """The instructions that run from ``offset`` on, with ``value`` on top of the stack at the start.
 
-    ``stack`` has the known values on top of the stack; ``variables`` the known local variables. ``result`` is
-    the value that the code returns or yields, if it is known.
+    ``stack`` has the known values on top of the stack, and ``variables`` has the known local variables.
+    ``result`` is the value that the code returns or yields, if it is known.
     """
 
     def __init__(self, code: CodeType, offset: int, value: object) -> None:
@@ -96,7 +101,7 @@ class _Path:
     def follow(self) -> bool:
         """Return whether the path reaches a ``raise`` without a branch on an unknown value.
 
-        The handler of the exception must be the handler of the first instruction, or none if that has none.
+        The ``raise`` must have the same exception handler as the first instruction, or both have none.
         """
         instructions = _from(self.code, self.offset)
         for _ in range(_MOST_INSTRUCTIONS):
@@ -122,7 +127,10 @@ class _Path:
         return False
 
     def _jump(self, instruction: dis.Instruction) -> Any:
-        """Return the bytecode offset to which a jump leads; None if it does not jump; ``_UNKNOWN`` ends the path."""
+        """Return the bytecode offset where a jump leads, or None if the jump is not taken.
+
+        ``_UNKNOWN`` ends the path: the condition is unknown, or the jump leads backward.
+        """
         kind = kind_of(instruction.opname)
         if Kind.JUMPS in kind:
             return instruction.argval if instruction.argval > instruction.offset else _UNKNOWN
@@ -137,7 +145,7 @@ class _Path:
     def _run(self, instruction: dis.Instruction, kind: Kind) -> None:
         """Simulate one instruction on ``stack`` and ``variables``.
 
-        An instruction without a rule here empties ``stack``, so every value below becomes unknown.
+        An instruction that is not listed here empties ``stack``, so all values become unknown.
         """
         if Kind.INERT in kind:
             return
@@ -158,12 +166,12 @@ class _Path:
             self.stack.clear()
 
     def _pop(self) -> object:
-        """Pop ``stack``. The result is ``_UNKNOWN`` for a value that was pushed before the path began."""
+        """Pop ``stack``. Return ``_UNKNOWN`` for a value that was pushed before the path began."""
         return self.stack.pop() if self.stack else _UNKNOWN
 
 
 def _copies_before(code: CodeType, offset: int) -> bool:
-    """Return whether the two top values at ``offset`` are the same value, copied as in ``ok = a and b``."""
+    """Return whether the instruction before ``offset`` copied the top value, as ``ok = a and b`` does."""
     earlier = [(kind_of(i.opname), i.arg) for i in dis.get_instructions(code) if i.offset < offset]
     before = [step for step in earlier if Kind.INERT not in step[0]]
     return before[-1:] == [(Kind.COPIES, 1)]

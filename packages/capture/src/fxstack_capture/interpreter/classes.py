@@ -9,7 +9,9 @@ from fxstack_capture.interpreter.machine import BytecodeInterpreter
 
 
 def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run ``__build_class__(body, name, *bases, metaclass=..., **keywords)``, which a class statement calls."""
+    """Run ``__build_class__(body, name, *bases, metaclass=..., **keywords)``. A class statement calls this
+    builtin.
+    """
     body, name, *original_bases = _check_arguments(args)
     bases = _resolve_bases(interp, tuple(original_bases))
     keywords = dict(kwargs)
@@ -28,7 +30,7 @@ def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict
 
 
 def _check_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``args`` unchanged if they are valid. Raise CPython's TypeError for missing or wrong arguments."""
+    """Return ``args`` if they are valid arguments. Raises CPython's TypeError if they are missing or wrong."""
     if len(args) < 2:
         raise TypeError("__build_class__: not enough arguments")
     if not isinstance(args[0], FunctionType):
@@ -39,7 +41,7 @@ def _check_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``bases``, with each base that is not a class replaced by the result of its ``__mro_entries__``."""
+    """Return ``bases``. A base that is not a class is replaced by the result of its ``__mro_entries__``."""
     resolved: list[Any] = []
     for base in bases:
         if isinstance(base, type):
@@ -59,7 +61,10 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
 
 
 def _metaclass(requested: object, bases: tuple[Any, ...]) -> Any:
-    """Return the most derived of ``requested`` and the bases' metaclasses. ``requested`` stays if it is no class."""
+    """Return the most derived class of ``requested`` and the bases' metaclasses.
+
+    If ``requested`` is not a class, return ``requested``.
+    """
     if requested is None:
         requested = type(bases[0]) if bases else type
     if not isinstance(requested, type):
@@ -86,7 +91,7 @@ def _prepare(
 ) -> Any:
     """Return the namespace of the class body: the result of ``metaclass.__prepare__``, or a new dict.
 
-    ``header``: the name and the bases.
+    ``header`` contains the name and the bases of the class.
     """
     if metaclass is type:
         return {}
@@ -104,7 +109,7 @@ def _prepare(
 
 
 def _check_class_cell(cell: CellType, name: str, cls: type) -> None:
-    """Raise CPython's error unless the metaclass has put ``cls`` into the ``__class__`` cell of the methods."""
+    """Raise CPython's error unless the metaclass has stored ``cls`` in the ``__class__`` cell of the methods."""
     try:
         content = cell.cell_contents
     except ValueError:

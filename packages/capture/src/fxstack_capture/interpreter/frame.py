@@ -22,17 +22,17 @@ from fxstack_capture.trace.state import Calls, Objects, Trace
 
 
 class HandledException:
-    """The exception being handled in a thread or generator. CPython: ``_PyErr_StackItem``."""
+    """The exception that a thread or generator handles now. CPython: ``_PyErr_StackItem``."""
 
     __slots__ = ("previous", "value")
 
     def __init__(self, previous: HandledException | None = None) -> None:
         self.value: BaseException | None = None
         self.previous = previous
-        """The handled exception of the frame that resumed the generator. It is the context of new exceptions."""
+        """The record of the frame that resumed the generator. Its exception is the context of new exceptions."""
 
     def topmost(self) -> BaseException | None:
-        """Return the innermost exception being handled, which ``sys.exc_info()`` returns."""
+        """Return the innermost handled exception. ``sys.exc_info()`` returns it."""
         item: HandledException | None = self
         while item is not None:
             if item.value is not None:
@@ -45,7 +45,7 @@ class FrameRunner(Interpreter, Protocol):
     """The part of the interpreter that frames and instruction handlers use."""
 
     handled: HandledException
-    """The exception that the program handles now, of the thread or of the running generator."""
+    """The exception that the program handles now, in the thread or in the running generator."""
 
     @property
     def trace(self) -> Trace:
@@ -54,32 +54,37 @@ class FrameRunner(Interpreter, Protocol):
     def run(self, frame: Frame, error: BaseException | None) -> Any:
         """Run ``frame`` until it returns or yields.
 
-        If ``error`` is given, raise ``error`` at the frame's current step first.
+        If ``error`` is given, the frame begins by raising it at its current step.
         """
 
     def raising(self, error: BaseException) -> BaseException:
-        """Return ``error``, which the program raises here. The interpreter adds its context and traceback entry."""
+        """Return ``error``, an exception that the program raises here.
+
+        The interpreter adds the context and the traceback entry.
+        """
 
     def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
-        """Return ``error``, which propagates and is not raised anew. The interpreter keeps its context.
+        """Return ``error``, an exception that propagates. It is not raised anew, so the interpreter keeps its
+        context.
 
         ``counted``: the traceback already has an entry for the current frame.
         """
 
     def close_dropped(self, generator: Any) -> None:
-        """Close a generator whose last reference is gone."""
+        """Close a generator whose last reference has been dropped."""
 
 
 class Frame:
-    """State of a running or suspended frame.
+    """The state of a running or suspended frame.
 
-    ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound). ``names`` is
-    the namespace of a class body (None in functions). ``pc`` is the index of the current step of ``program``.
-    ``back`` is the calling frame, and ``depth`` the number of callers. ``suspended``: the frame is a generator that
-    waits at a ``yield``. ``handling`` is the number of exceptions that blocks of the frame handle at present.
-    ``defers``: arguments are deferred locals. ``link`` is set if the frame can be resumed on its own
-    (``stopping``). ``handled_outside`` is the exception that the frame's callers handle; it is set only together
-    with ``link``. ``modules``, ``outer_stack`` and ``stack_at`` cache ``module_stack`` and ``user_stack``.
+    ``fast`` are CPython's "locals plus": locals, cells and free variables, ``NULL`` when unbound. ``names``
+    is the namespace of a class body, and None in functions. ``pc`` is the index of the current step of
+    ``program``. ``back`` is the calling frame. ``depth`` is the number of callers. ``suspended``: the frame
+    belongs to a generator that waits at a ``yield``. ``handling`` is the number of exceptions that blocks of
+    the frame handle now. ``defers``: arguments of the frame are deferred locals. ``link`` is set if a resume
+    function can continue the frame (``stopping``). With ``link``, ``handled_outside`` is the exception that
+    the frame's callers handle. ``modules``, ``outer_stack`` and ``stack_at`` are caches of ``module_stack``
+    and ``user_stack``.
     """
 
     __slots__ = (
@@ -135,12 +140,12 @@ class Frame:
 
     @property
     def line(self) -> int:
-        """The line number of the current step; the line of the definition if the step has no line."""
+        """The line number of the current step. If the step has no line, the line of the definition."""
         return self.program.lines[self.pc]
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
         """Return (file, line, qualified function name) of this frame and its callers, innermost last."""
-        # The callers do not advance while this frame runs, so their part is computed once.
+        # The callers wait while this frame runs, so their part is computed once.
         if self.outer_stack is None:
             self.outer_stack = () if self.back is None else self.back.user_stack()
         at, stack = self.stack_at
@@ -152,7 +157,8 @@ class Frame:
         return stack
 
     def user_positions(self) -> tuple[Position, ...]:
-        """Return line, end line, column and end column of the current expression in each frame of ``user_stack``.
+        """Return (line, end line, column, end column) of the current expression in each frame of
+        ``user_stack``.
 
         Graph break records show these expressions.
         """
@@ -164,7 +170,7 @@ class Frame:
         return (*outer, next(islice(self.code.co_positions(), at, None)))
 
     def receivers(self) -> list[tuple[int, int]]:
-        """Return the blocks that can act on an exception of the current step.
+        """Return the blocks of the program that can act on an exception of the current step.
 
         Each block is the ``id`` of the code object and the index of the block's first step.
         """
@@ -174,8 +180,12 @@ class Frame:
         ]
 
     def _only_restores(self, depth: int) -> bool:
-        """Return whether a ``with`` only sets and restores a flag. ``__exit__`` is on top of ``depth`` values."""
-        # ``__exit__`` of these contexts never suppresses an exception, so the block cannot act on it.
+        """Return whether a ``with`` block cannot act on exceptions, because its context only sets and
+        restores a flag.
+
+        The ``__exit__`` of the context is on top of ``depth`` stack values.
+        """
+        # The ``__exit__`` of such a context never suppresses an exception.
         leave = self.stack[depth - 1]
         if leave is NULL:
             leave = self.stack[depth - 2]
@@ -195,10 +205,11 @@ class Frame:
     def value_of(self, index: int) -> Any:
         """Return the value of the variable or cell in slot ``index``, or NULL.
 
-        For ``locals()``, ``super()`` and the rebuilding of generators.
+        ``locals()``, ``super()`` and the rebuilding of generators read variables by this method.
         """
         value = self.fast[index]
-        # Introspection must not see a deferred local. The slot keeps the wrapped value, so that later reads agree.
+        # These readers must not see a deferred local. The slot keeps the wrapped value, so that later reads
+        # give the same object.
         if type(value) is DeferredLocal:
             value = self.fast[index] = self.objects.enter(value.value, value.source)
         value = concrete(self.interp.trace, value)
@@ -210,11 +221,13 @@ class Frame:
         return value
 
     def peek(self) -> dict[str, Any]:
-        """Return ``local_values``, except that variables which the program has not read stay ``DeferredLocal``."""
+        """Return the bound variables by name. A variable that the program has not read stays
+        ``DeferredLocal``.
+        """
         return self._bound(self._peek_at)
 
     def _bound(self, value_of: Callable[[int], Any]) -> dict[str, Any]:
-        """Return the bound variables by name; in a class body, the namespace.
+        """Return the bound variables by name. For a class body, return its namespace.
 
         ``value_of`` takes a slot and returns its value or NULL.
         """
@@ -225,7 +238,10 @@ class Frame:
         return {name: value for name, value in pairs if value is not NULL}
 
     def _peek_at(self, index: int) -> Any:
-        """Return the variable at ``index`` without wrapping it: for a cell, its content; NULL if unbound."""
+        """Return the variable in slot ``index`` without wrapping it, or NULL if it is unbound.
+
+        For a cell, return its content.
+        """
         value = self.fast[index]
         if index in self.program.cell_indices and type(value) is CellType:
             try:
@@ -235,5 +251,5 @@ class Frame:
         return value
 
     def local_values(self) -> dict[str, Any]:
-        """Return the bound variables by name, wrapped as values of the trace, for ``locals()``."""
+        """Return the bound variables by name, as wrapped objects of the trace. ``locals()`` returns this."""
         return self._bound(self.value_of)

@@ -1,7 +1,7 @@
 """Builtins that read the calling frame: ``super()``, ``locals()``, ``sys.exc_info()`` and so on.
 
-``calls`` registers the rules (``FRAME_RULES``). Each rule takes the interpreter, the positional arguments and the
-keyword arguments.
+``calls`` registers these rules (``FRAME_RULES``). A rule takes the interpreter, the positional arguments and
+the keyword arguments. It returns the result of the call.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any
 
 
 def python_type_of(obj: object) -> type:
-    """Return the type that the program sees, for ``type(obj)``: the generator type for a ``TraceGenerator``."""
+    """Return the type that ``type(obj)`` gives to the program. For a ``TraceGenerator`` it is the generator
+    type.
+    """
     return GeneratorType if type(obj) is TraceGenerator else type(obj)
 
 
 def super_arguments(frame: Frame) -> tuple[type, Any]:
-    """Return the arguments that ``super()`` without arguments finds in ``frame``: the method's class and ``self``."""
+    """Return the arguments of ``super()`` without arguments in ``frame``: the method's class and ``self``."""
     code = frame.code
     if code.co_argcount == 0:
         raise RuntimeError("super(): no arguments")
@@ -40,7 +42,7 @@ def super_arguments(frame: Frame) -> tuple[type, Any]:
     if cls is NULL:
         raise RuntimeError("super(): empty __class__ cell")
     if not isinstance(cls, type):
-        # CPython raises RuntimeError for every error of a zero-argument super().
+        # Every error of ``super()`` without arguments is a RuntimeError in CPython.
         raise RuntimeError(  # noqa: TRY004
             f"super(): __class__ is not a type ({type(cls).__name__})"
         )
@@ -50,7 +52,7 @@ def super_arguments(frame: Frame) -> tuple[type, Any]:
 def _exc_info(
     interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
-    """Apply the rule of ``sys.exc_info()``: the exception that the program handles now."""
+    """Rule of ``sys.exc_info()``: return the exception that the program handles now."""
     exception = interp.handled.topmost()
     if exception is None:
         return None, None, None
@@ -58,7 +60,7 @@ def _exc_info(
 
 
 def _locals(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Apply the rule of ``locals()`` and ``vars()`` to the innermost interpreted frame."""
+    """Rule of ``locals()`` and ``vars()``: return the variables of the innermost interpreted frame."""
     return interp.current_frame().local_values()
 
 
@@ -74,5 +76,5 @@ FRAME_RULES: Mapping[Any, FrameRule] = MappingProxyType(
 )
 """Rules of functions that read the calling frame.
 
-The rules apply to calls without arguments; the rule of ``__build_class__`` applies to every call.
+Most rules apply only to calls without arguments. The rule of ``__build_class__`` applies to every call.
 """

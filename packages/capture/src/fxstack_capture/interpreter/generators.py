@@ -1,7 +1,7 @@
 """Generators of the trace: real Python iterators that resume an interpreted frame.
 
-C code (``list``, ``sum``, ``zip``) and Python code use them like native generators. Rules report their type
-as ``types.GeneratorType`` (``python_type_of``), and so does ``isinstance``.
+C code (``list``, ``sum``, ``zip``) and Python code use them like native generators. ``type`` and
+``isinstance`` in the program report them as ``types.GeneratorType`` (``python_type_of``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from fxstack_capture.torch_side.recording.function_mode import outside_c_code
 class TraceGenerator:
     """A suspended interpreted frame with the generator protocol.
 
-    As in CPython, a generator that is dropped unfinished inside of a ``try`` or ``with`` is closed.
+    As in CPython, dropping a generator that waits inside of a ``try`` or ``with`` closes the generator.
     """
 
     __slots__ = ("__qualname__", "__weakref__", "_code", "_handled", "_name", "_running", "_started", "frame")
 
     def __init__(self, frame: Frame) -> None:
         self.frame: Frame | None = frame
-        frame.link = None  # a generator resumes in other steps than the step that called it
+        # a generator resumes in other steps than the step that called it, so no resume function can continue
+        # it
+        frame.link = None
         self._code = frame.code
         self._name = frame.code.co_name
         self.__qualname__ = frame.code.co_qualname
@@ -57,14 +59,17 @@ class TraceGenerator:
         return self.resume(value)
 
     def throw(self, typ: object, val: object = None, tb: object = None, /) -> Any:
-        """Raise an exception at the ``yield`` where the generator is suspended, and return the next yielded value."""
+        """Raise an exception at the ``yield`` where the generator waits. Return the next yielded value."""
         several = val is not None or tb is not None
         if several and self.frame is not None and self.frame.program.behaviour.throw_warns:
             raise graph_break("side-effect-call", "the deprecation warning of throw()")
         return self._throw(_exception_to_raise(typ, val, tb))
 
     def close(self) -> Any:
-        """Raise GeneratorExit in the generator. Raises RuntimeError if the generator yields another value."""
+        """Raise GeneratorExit in the generator.
+
+        Raises RuntimeError if the generator yields another value.
+        """
         frame = self.frame
         if frame is None:
             return None
@@ -87,7 +92,7 @@ class TraceGenerator:
             return
         if frame.program.handlers[frame.pc - 1] is not None:
             frame.interp.close_dropped(self)
-        frame.stack.clear()  # what this generator alone holds goes, too
+        frame.stack.clear()  # the objects that only this generator holds die as well
         frame.fast.clear()
 
     # --- execution -------------------------------------------------------------------------------
@@ -102,9 +107,9 @@ class TraceGenerator:
         return self._run(value, None)
 
     def _run(self, value: object, error: BaseException | None) -> Any:
-        """Resume the frame with a sent value, or with ``error`` raised at the ``yield``.
+        """Resume the frame with a sent value. If ``error`` is given, raise it at the ``yield`` instead.
 
-        Return the next yielded value. Raises StopIteration with the result when the body returns.
+        Return the next yielded value. When the body returns, raise StopIteration with the result.
         """
         if self._running:
             raise ValueError("generator already executing")
@@ -114,7 +119,7 @@ class TraceGenerator:
         interp = frame.interp
         frame.stack.append(value)
         frame.suspended = False
-        # Another caller may resume the generator, so the cached stack is invalid.
+        # Each resumption may have another caller, so the cached stack is invalid.
         frame.outer_stack, frame.stack_at = None, (-1, ())
         handled = self._handled
         handled.previous = interp.handled
@@ -131,7 +136,7 @@ class TraceGenerator:
         except GraphBreak:
             raise
         except StopIteration as stop:
-            # From 3.12 on, bytecode has converted the exception already.
+            # From 3.12 on, the bytecode itself has already converted the exception.
             failure = stop_iteration_error(stop)
         except BaseException:
             self.frame = None
@@ -149,7 +154,9 @@ class TraceGenerator:
         raise interp.reraising(failure, counted=False)
 
     def _throw(self, error: BaseException) -> Any:
-        """Throw ``error`` into the iterator of a running ``yield from``, or else into the frame itself."""
+        """Throw ``error`` into the iterator of a running ``yield from``. Without one, throw it into the
+        frame.
+        """
         inner = self.gi_yieldfrom
         if inner is None or self._running:
             return self._run(None, error)
@@ -165,13 +172,19 @@ class TraceGenerator:
         return self._run(None, outcome)
 
     def _frame(self) -> Frame:
-        """Return the suspended frame, for the methods that resume it. Raises RuntimeError in a finished generator."""
+        """Return the suspended frame, for the methods that resume it.
+
+        Raises RuntimeError if the generator has finished.
+        """
         if self.frame is None:
             raise RuntimeError("the generator has finished")
         return self.frame
 
     def _leave_delegation(self, stop: StopIteration) -> Any:
-        """Continue after the inner iterator of ``yield from`` has returned ``stop.value`` in reply to a ``throw``."""
+        """Continue after the inner iterator of a ``yield from`` has returned ``stop.value``.
+
+        The iterator returned in reply to a ``throw``.
+        """
         frame = self._frame()
         target = frame.program.delegations[frame.pc - 1]
         if target is None:
@@ -217,7 +230,7 @@ class TraceGenerator:
 
     @property
     def gi_yieldfrom(self) -> Any:
-        """Return the iterator of a running ``yield from``, or None."""
+        """Return the inner iterator of a running ``yield from``, or None."""
         frame = self.frame
         if frame is None or not self._started or self._running:
             return None
@@ -228,7 +241,7 @@ class TraceGenerator:
 
 @dataclass(frozen=True, slots=True)
 class _Yielded:
-    """The value that the inner iterator yielded in reply to a ``throw``, as a result of ``_throw_into``."""
+    """A result of ``_throw_into``: the value that the inner iterator yielded in reply to a ``throw``."""
 
     value: Any
 
@@ -236,7 +249,8 @@ class _Yielded:
 def _throw_into(inner: object, error: BaseException, frame: Frame) -> _Yielded | BaseException:
     """Throw ``error`` into the inner iterator of a ``yield from``.
 
-    Return the yielded value, or the exception that continues in the frame (StopIteration if the iterator returns).
+    Return the yielded value, or the exception that continues in the frame. If the iterator returns, this is a
+    StopIteration.
     """
     closing = isinstance(error, GeneratorExit)
     try:
@@ -266,7 +280,7 @@ def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
 def _close_method(frame: Frame, inner: object) -> Any:
     """Return the ``close`` method of the inner iterator of a ``yield from``, or None if it has none.
 
-    CPython prints an exception of the lookup and continues. The trace breaks the graph instead.
+    If the lookup raises, CPython prints the exception and continues. The trace breaks the graph instead.
     """
     try:
         return _optional_attr(frame, inner, "close")
@@ -275,7 +289,7 @@ def _close_method(frame: Frame, inner: object) -> Any:
 
 
 def unraisable(error: BaseException) -> GraphBreak:
-    """Return the graph break for an exception that CPython would only print (``sys.unraisablehook``)."""
+    """Return the graph break for an exception that CPython only prints (``sys.unraisablehook``)."""
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
@@ -302,14 +316,14 @@ def _exception_to_raise(typ: object, val: object, tb: object) -> BaseException:
 
 
 def stop_iteration_error(stop: StopIteration) -> RuntimeError:
-    """Return the RuntimeError that replaces ``stop``, which leaves a generator's body."""
+    """Return the RuntimeError that replaces ``stop``, a StopIteration that leaves the body of a generator."""
     error = RuntimeError("generator raised StopIteration")
     error.__cause__ = error.__context__ = stop
     return error
 
 
 class GeneratorFrame:
-    """The frame that programs see of a generator of the trace: the value of ``gi_frame``."""
+    """The value of ``gi_frame``: the view that programs get of the frame of a generator of the trace."""
 
     __slots__ = ("_frame", "_started")
 
@@ -323,7 +337,7 @@ class GeneratorFrame:
 
     @property
     def f_lineno(self) -> int:
-        """Return the current line, or the line of ``def`` before the generator starts."""
+        """Return the current line. Before the generator starts, return the line of ``def``."""
         return self._frame.line if self._started else self._frame.code.co_firstlineno
 
     @property
@@ -341,7 +355,7 @@ class GeneratorFrame:
 
     @property
     def f_back(self) -> None:
-        """Return None: a suspended generator has no caller."""
+        """Return None, because a suspended generator has no caller."""
         return None
 
     @property

@@ -37,13 +37,13 @@ from fxstack_capture.trace.state import Trace
 from fxstack_interchange.locations.tracebacks import add_entry
 
 _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
-"""Flags of functions whose arguments go into a container or a generator."""
+"""Flags of functions that put arguments into a container (``*args``, ``**kwargs``) or are generators."""
 
 
 class BytecodeInterpreter:
     """The interpreter of one trace, which other folders use through ``trace.protocols.Interpreter``.
 
-    ``programs`` is the table of decoded code, which many traces share.
+    ``programs`` is the table of decoded code. Many traces share the table.
     """
 
     def __init__(self, trace: Trace, programs: ProgramTable) -> None:
@@ -59,13 +59,15 @@ class BytecodeInterpreter:
         self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
         self._changed: dict[tuple[int, bool], tuple[Program, tuple[Step, ...]]] = {}
-        """The results of ``steps_of``. Each entry keeps its program alive, because the key is the program's id."""
+        """The results of ``steps_of``. The keys contain ids of programs, so each entry keeps its program
+        alive.
+        """
         self._break_path = BreakPath(())
 
     # --- entry points ----------------------------------------------------------------------------
 
     def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Bind the arguments and run the body, for a call in traced code that must not be resumed inside.
+        """Bind the arguments and run the body. No resume function can continue inside of such a call.
 
         A call of a generator function returns a ``TraceGenerator``.
         """
@@ -74,7 +76,10 @@ class BytecodeInterpreter:
         return self.run(self.new_frame(fn, args, kwargs), None)
 
     def new_frame(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
-        """Return the frame of a call, not yet run. Raises TypeError if the arguments do not match the parameters."""
+        """Return the frame of a call. The frame has not run yet.
+
+        Raises TypeError if the arguments do not match the parameters.
+        """
         program = self.programs.of(fn.__code__)
         signature = program.signature
         defaults, kwdefaults, closure = self.trace.objects.function_parts(fn)
@@ -84,7 +89,9 @@ class BytecodeInterpreter:
         return Frame(self, fn, program, fast, closure)
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
-        """Run a call as ``call_function`` does, if its result is the result of the caller's step (``stopping``)."""
+        """Run a call as ``call_function`` does. The call is resumable: its result is the result of the
+        caller's step (``stopping``).
+        """
         program = self.programs.of(fn.__code__)
         deferred = any(type(value) is DeferredLocal for value in (*args, *kwargs.values()))
         # Deferred locals must not get into containers or generators, which outlive the call's frame.
@@ -107,7 +114,9 @@ class BytecodeInterpreter:
         return value
 
     def run_body(self, fn: FunctionType, namespace: object) -> Any:
-        """Run the body of a class statement, which binds names in ``namespace``. ``classes.build_class`` calls this."""
+        """Run the body of a class statement. It binds names in ``namespace``. ``classes.build_class`` calls
+        this method.
+        """
         frame = self.new_frame(fn, (), {})
         frame.names = namespace
         return self.run(frame, None)
@@ -119,7 +128,7 @@ class BytecodeInterpreter:
         local_values: dict[str, DeferredLocal],
         stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
-        """Run the root frame to its end or to ``stop_at``, once for each attempt to trace it.
+        """Run the root frame to its end or to ``stop_at``. Each attempt to trace the frame calls this once.
 
         ``stop_at`` is the ``path`` of the GraphBreak that ended an earlier attempt, or None.
         """
@@ -145,9 +154,9 @@ class BytecodeInterpreter:
 
     @property
     def root_step(self) -> int:
-        """Position of the root frame's current step in order of execution, from 0; each repetition in a loop counts.
+        """Number of the root frame's current step in order of execution, from 0. Repetitions in a loop count.
 
-        A graph break keeps the position, so that a later attempt can stop there.
+        A graph break records the number, so that a later attempt can stop there.
         """
         return self._root_count - 1
 
@@ -156,7 +165,7 @@ class BytecodeInterpreter:
     def run(self, frame: Frame, error: BaseException | None) -> Any:
         """Run a frame until it returns or yields.
 
-        If ``error`` is given, raise it at the current step first.
+        If ``error`` is given, the frame begins by raising it at its current step.
         """
         self.enter(frame)
         steps = self.steps_of(frame.program, defers=frame.defers)
@@ -193,12 +202,13 @@ class BytecodeInterpreter:
             error = None  # the traceback would keep this frame alive
             self.frame = frame.back
             if frame.suspended:
-                frame.back = None  # the caller may hold the generator: a cycle would keep it open
+                # the caller may hold the generator, and a cycle would keep the generator open
+                frame.back = None
 
     def _root_loop(self, frame: Frame) -> RootOutcome:
         """Run the root frame as ``run`` runs other frames, and count its steps for ``root_step``.
 
-        An exception that the frame does not handle is an outcome: no caller raises it again, which would change
+        An exception that the frame does not handle is returned as an outcome. Raising it again would change
         its traceback.
         """
         steps = self.steps_of(frame.program, defers=True)
@@ -232,7 +242,8 @@ class BytecodeInterpreter:
     def _take_result(self, frame: Frame) -> Returned:
         """Unbind the local variables of the finished root frame, and return its result.
 
-        Unbinding closes generators that only this frame held. Closing them may run code of the program.
+        Unbinding closes generators that only this frame holds. Closing a generator may run code of the
+        program.
         """
         value = frame.stack.pop()
         slots = range(len(frame.fast))
@@ -242,7 +253,8 @@ class BytecodeInterpreter:
         return Returned(value)
 
     def steps_of(self, program: Program, *, defers: bool = False) -> tuple[Step, ...]:
-        """Return the steps with which this trace runs a program: variants that defer values or call polyfills.
+        """Return the steps with which this trace runs a program. Variants of steps may defer values or call
+        polyfills.
 
         ``defers``: arguments of the frame are deferred locals.
         """
@@ -255,7 +267,10 @@ class BytecodeInterpreter:
         return entry[1]
 
     def enter(self, frame: Frame) -> None:
-        """Make ``frame`` the current frame. Called before its first step, and before a generator's frame continues."""
+        """Make ``frame`` the current frame. Break the graph if the calls are nested too deeply.
+
+        Called before the first step of a frame, and before the frame of a generator continues.
+        """
         back = self.frame
         frame.back = back
         frame.depth = depth = 0 if back is None else back.depth + 1
@@ -266,9 +281,10 @@ class BytecodeInterpreter:
         self.handles = self.handles or frame.program.protects
 
     def receivers(self) -> tuple[tuple[int, int], ...]:
-        """Return a key for the program's blocks that can act on an exception of the current instruction.
+        """Return a key for the set of the program's blocks that can act on an exception of the current
+        instruction.
 
-        ``Assumptions.note_data_checks`` groups calls by the key: equal keys mean the same blocks.
+        Equal keys mean the same blocks. ``Assumptions.note_data_checks`` groups calls by this key.
         """
         keys: list[tuple[int, int]] = []
         frame = self.frame
@@ -278,12 +294,15 @@ class BytecodeInterpreter:
         return tuple(keys)
 
     def raise_pending(self) -> None:
-        """Raise the graph break that ``close_dropped`` kept, because an exception cannot leave a destructor."""
+        """Raise the graph break that ``close_dropped`` has kept. No exception can leave a destructor."""
         if self._pending_break is not None:
             raise self._pending_break
 
     def unwind(self, frame: Frame, error: BaseException) -> int:
-        """Return the index of the step that handles ``error``. Raises ``error`` again if ``frame`` has no handler."""
+        """Return the index of the step that handles ``error``.
+
+        If ``frame`` has no handler, raise ``error`` again.
+        """
         self.account(frame, error)
         handler = frame.program.handlers[frame.pc]
         if handler is None:
@@ -294,7 +313,7 @@ class BytecodeInterpreter:
         if frame.program.continues:
             settle(frame)
         if handler.lasti:
-            # CPython pushes the index of the instruction. Code units have two bytes.
+            # CPython pushes the index of the instruction in code units of two bytes.
             stack.append(frame.program.offsets[frame.pc] // 2)
         stack.append(error)
         return handler.target
@@ -304,17 +323,17 @@ class BytecodeInterpreter:
     def account(self, frame: Frame, error: BaseException) -> None:
         """Set the context and traceback of an exception in ``frame`` to the values that the program sees.
 
-        This undoes the changes of Python's own ``raise`` inside of the interpreter.
+        Python's own ``raise`` inside of the interpreter has changed them before.
         """
         flight = self._flight
         if isinstance(error, InterruptedTracing):
             raise error
         if flight is None or flight.error is not error:
             if isinstance(error, KeyboardInterrupt):
-                # The program did not raise this exception: the user interrupts the tracer.
+                # The user interrupts the tracer. The program did not raise this exception.
                 raise InterruptedTracing
             if isinstance(error, RecursionError):
-                # The tracer or the program may have reached the limit. Plain Python decides.
+                # Either the tracer or the program has reached the limit. Plain Python shows which.
                 raise graph_break("inline-limit", "the recursion limit was reached")
             if isinstance(error, GuardOnDataDependentSymNode):
                 text = f"a number computed from a tensor ({error.cond})"
@@ -336,7 +355,7 @@ class BytecodeInterpreter:
         self._flight = Flight(error, traceback)
 
     def raising(self, error: BaseException) -> BaseException:
-        """Return ``error``, which a ``raise`` of the program raises here.
+        """Return ``error``, an exception that a ``raise`` of the program raises here.
 
         ``account`` then adds the context and a traceback entry.
         """
@@ -344,7 +363,8 @@ class BytecodeInterpreter:
         return error
 
     def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
-        """Return ``error``, which propagates and is not raised anew, so ``account`` keeps its context.
+        """Return ``error``, an exception that propagates. It is not raised anew, so ``account`` keeps its
+        context.
 
         ``counted``: the traceback already has an entry for the current frame.
         """
@@ -361,7 +381,7 @@ class BytecodeInterpreter:
             demand_program(error)
 
     def dealt_with(self, error: BaseException) -> None:
-        """Record that a rule catches ``error``, for example a missing attribute or the end of a loop.
+        """Record that a rule handles ``error``, for example a missing attribute or the end of a loop.
 
         Raises GraphBreak if a failure of the compiler raised ``error``.
         """
@@ -369,14 +389,15 @@ class BytecodeInterpreter:
         self._flight = None
 
     def locate(self, reason: GraphBreak) -> None:
-        """Record the program's stack in ``reason``, when the graph break leaves the innermost frame."""
+        """Record the program's stack in ``reason``. Called when the graph break leaves the innermost frame."""
         self.tracing = False
         if not reason.record.stack:
             positions = () if self.frame is None else self.frame.user_positions()
             reason.record = dataclasses.replace(reason.record, stack=self.user_stack(), positions=positions)
 
     def close_dropped(self, generator: TraceGenerator) -> None:
-        """Close a generator whose last reference is gone. ``TraceGenerator.__del__`` calls this.
+        """Close a generator whose last reference has been dropped. ``TraceGenerator.__del__`` calls this
+        method.
 
         As in CPython, exceptions of the generator are lost.
         """
@@ -384,7 +405,7 @@ class BytecodeInterpreter:
         try:
             generator.close()
         except GraphBreak as reason:
-            # An exception cannot leave a destructor. The next call raises the graph break.
+            # An exception cannot leave a destructor. The next call raises this graph break.
             self._pending_break = reason
         except BaseException as error:
             self._pending_break = unraisable(error)
@@ -393,7 +414,9 @@ class BytecodeInterpreter:
     # --- queries of other modules ----------------------------------------------------------------
 
     def current_frame(self) -> Frame:
-        """Return the innermost interpreted frame, for rules of functions that read the calling frame."""
+        """Return the innermost interpreted frame, for rules of functions that read the calling frame. Break
+        the graph if there is none.
+        """
         if self.frame is None:
             raise graph_break("tracing-error", "a frame was asked for outside of interpreted code")
         return self.frame
@@ -401,7 +424,7 @@ class BytecodeInterpreter:
     def truth_of_result(self, value: object) -> bool:
         """Return the truth of the result of the current step, for the rule of ``bool``.
 
-        For a tensor, the result may be the truth that a check assumes (``checks``).
+        For a tensor, this may be the truth that a check assumes (``checks``).
         """
         frame = self.current_frame()
         return truth_of_check(frame, value, frame.pc + 1)
@@ -411,5 +434,5 @@ class BytecodeInterpreter:
         return () if self.frame is None else self.frame.user_stack()
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """Return the ``ModuleStack`` of the modules whose ``forward`` runs now, innermost last, for node metadata."""
+        """Return the modules whose ``forward`` runs now, as a ``ModuleStack``. Node metadata contains it."""
         return {} if self.frame is None else self.frame.module_stack()

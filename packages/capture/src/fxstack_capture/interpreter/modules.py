@@ -13,13 +13,15 @@ from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.state import Objects
 
 ModuleStack = dict[str, tuple[str, str]]
-"""From an expression for each module, the outermost first, to its path and the qualified name of its class."""
+"""Maps the expression of a module to its path and the qualified name of its class. The outermost module is
+first.
+"""
 
 
 def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects: Objects) -> ModuleStack:
-    """Return ``outer`` with the frame's own module added, if the frame runs a module's ``forward``.
+    """Return ``outer`` with the frame's own module added, if the frame runs the ``forward`` of a module.
 
-    ``outer``: the modules of the caller. ``fast``: the frame's local slots; the module is the first.
+    ``outer`` are the modules of the caller. ``fast`` are the frame's local slots; the first holds the module.
     The metadata needs no guards, because only people and policies read it.
     """
     if code.co_name != "forward" or not code.co_argcount:
@@ -34,7 +36,10 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
 
 
 def _value_and_source(value: object, objects: Objects) -> tuple[object, Source | None]:
-    """Return the value of a local variable, deferred or not, and its source; the source is None for a new object."""
+    """Return the value of a local variable and its source.
+
+    The variable may be deferred. The source is None for an object made in the trace.
+    """
     if type(value) is CellType:
         try:
             value = value.cell_contents
@@ -46,10 +51,10 @@ def _value_and_source(value: object, objects: Objects) -> tuple[object, Source |
 
 
 def path_of(source: Source) -> str:
-    """Return the path of a module, as ``named_modules`` of the outermost ``self`` returns it, for example ``layers.0``.
+    """Return the path of a module in the outermost ``self``, as ``named_modules`` returns it, for example
+    ``layers.0``.
 
-    The path of a module with another source begins with the name of the variable that holds the outermost
-    module.
+    If the outermost module is in another variable, the path begins with the name of this variable.
     """
     parts: list[str] = []
     at: Source | None = source

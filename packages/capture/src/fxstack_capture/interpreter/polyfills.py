@@ -1,9 +1,9 @@
 """Polyfills: Python functions that do the work of C code that calls functions of the program.
 
-Execution cannot resume in a frame below C code. A trace that found a graph break below C code therefore
-interprets the functions below in place of the C code (``calls.polyfills``). Then every frame down to the
-break is a Python frame. These frames are not frames of the program: tracebacks and stacks do not show them,
-and the operation that breaks the graph does not see them.
+No resume function can continue a frame below C code. If a graph broke below C code, the next trace interprets
+these functions in place of the C code (``calls.polyfills``). Every frame down to the break is then a Python
+frame. The frames of polyfills are not frames of the program: tracebacks and stacks do not show them, and the
+operation that breaks the graph does not see them.
 
 Each function makes the same calls as CPython in the same order (``Objects/abstract.c``, ``typeobject.c``,
 ``Python/bltinmodule.c``).
@@ -16,19 +16,21 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-# Limits: if the code after a graph break below C code runs in plain Python, sys._getframe sees a frame of
-# this module.
+# Limits: if the code after such a graph break runs in plain Python, sys._getframe sees a frame of this
+# module.
 
 
 class End:
-    """The marker of an exhausted iterator in ``next_or_end``. The class itself is the marker."""
+    """Marks an exhausted iterator in ``next_or_end``. The marker is the class itself."""
 
 
 # --- operators -----------------------------------------------------------------------------------
 
 
 def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, others: Any) -> Any:
-    """Return ``fn(*args)``, or ``rest(*others)`` (the reflected operator) if the result is NotImplemented."""
+    """Return ``fn(*args)``. If the result is NotImplemented, return ``rest(*others)``, the reflected
+    operator.
+    """
     result = fn(*args)
     if result is NotImplemented:
         return rest(*others)
@@ -36,7 +38,7 @@ def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, other
 
 
 def unequal(equal: Any, left: object, right: object) -> Any:
-    """Do what ``object.__ne__`` does: negate the result of ``equal``, the class's ``__eq__``."""
+    """Do what ``object.__ne__`` does: negate the result of ``equal``, the ``__eq__`` of the class."""
     result = equal(left, right)
     if result is NotImplemented:
         return result
@@ -49,12 +51,12 @@ def raise_type_error(text: str) -> None:
 
 
 def pass_through(value: object) -> Any:
-    """Return the argument. ``calls`` requests this function if the result is known without a call."""
+    """Return the argument. ``calls`` requests this function if it knows the result without a call."""
     return value
 
 
 def as_bool(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Call ``fn`` and convert the result to bool, as a comparison in a condition does."""
+    """Call ``fn`` and convert the result to bool, for a comparison in a condition."""
     return bool(fn(*args))
 
 
@@ -99,12 +101,15 @@ def length(method: Any, value: Any) -> int:
 
 
 def has_length(method: object, value: object) -> bool:
-    """Return the truth of ``value``, whose class defines ``__len__`` (``method``) but no ``__bool__``."""
+    """Return the truth of ``value``. Its class defines ``__len__`` (``method``) but no ``__bool__``."""
     return length(method, value) != 0
 
 
 def text(name: str, method: Callable[..., Any], value: object) -> str:
-    """Return the result of ``__str__`` or ``__repr__`` (``name``). Raise CPython's TypeError if it is not a string."""
+    """Return the result of ``__str__`` or ``__repr__`` (``name``).
+
+    Raises CPython's TypeError if the result is not a string.
+    """
     result = method(value)
     if not isinstance(result, str):
         raise TypeError(f"{name} returned non-string (type {type(result).__name__})")
@@ -125,11 +130,11 @@ def format_value(method: Callable[..., Any], value: object, spec: str) -> str:
 def attribute(
     fn: Callable[..., Any], args: tuple[Any, ...], hook: Callable[..., Any], obj: object, name: str
 ) -> Any:
-    """Return ``fn(*args)``, or ``hook(obj, name)`` (``__getattr__``) if ``fn`` raises AttributeError."""
+    """Return ``fn(*args)``. If it raises AttributeError, return ``hook(obj, name)`` (``__getattr__``)."""
     try:
         return fn(*args)
     except AttributeError:
-        # Call the hook after the ``except`` block: CPython clears the AttributeError before it calls
+        # Call the hook after the ``except`` block, because CPython clears the AttributeError before it calls
         # ``__getattr__``.
         pass
     return hook(obj, name)
@@ -161,7 +166,7 @@ def has_attribute(obj: object, name: str) -> bool:
 
 
 def construct(cls: type, new: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Do what ``type.__call__`` does for a class with its own ``__new__``."""
+    """Do what ``type.__call__`` does for a class with a ``__new__`` of the program."""
     instance = new(cls, *args, **keywords)
     if not isinstance(instance, cls):
         return instance
@@ -183,7 +188,7 @@ def iterator_of(method: Callable[..., Any], value: object) -> Any:
 
 
 def next_or_end(fn: object, args: object) -> Any:
-    """Return the next item or ``End``, so that a ``for`` loop sees the end without an exception."""
+    """Return the next item or ``End``. A ``for`` loop then sees the end without an exception."""
     return next_or(fn, args, End)
 
 
@@ -246,8 +251,8 @@ def all_of(iterable: Iterable[Any]) -> bool:
 def sum_of(iterable: Iterable[Any], start: Any = 0) -> Any:
     """Do what the builtin ``sum`` does."""
     total = sum((), start)
-    # CPython adds leading numbers in a fast path, and compensates the rounding of floats. The real ``sum``
-    # therefore adds the leading numbers.
+    # CPython adds the leading numbers in a fast path that compensates the rounding of floats. Therefore the
+    # real ``sum`` adds them here.
     numbers: list[Any] | None = []
     for item in iterable:
         if numbers is not None and type(item) in (int, float, bool):
@@ -264,7 +269,7 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
     items = items_of(iterable)
     if key is None:
         return sorted(items, reverse=reverse)
-    # Call ``key`` in this loop and not below ``sorted``, so that the graph can break inside of ``key``.
+    # Call ``key`` in this loop and not inside of ``sorted``, so that the graph can break inside of ``key``.
     keys = [key(item) for item in items]
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
     return [items[i] for i in order]
@@ -273,7 +278,7 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
 def extremum(
     fn: Callable[..., Any], better: Callable[[Any, Any], Any], items: tuple[Any, ...], key: Any, empty: Any
 ) -> Any:
-    """Do what ``min`` and ``max`` do. ``empty`` holds the keywords that apply if there are no items."""
+    """Do what ``min`` and ``max`` do. ``empty`` has the keyword ``default``, if the program passed it."""
     iterator = iter(items)
     best_item = next(iterator, End)
     if best_item is End:
@@ -287,7 +292,7 @@ def extremum(
 
 
 def fold_extremum(fn: Callable[..., Any], items: Iterable[Any], empty: dict[str, Any]) -> Any:
-    """Call ``min`` or ``max`` for two items at a time. ``empty`` is as in ``extremum``."""
+    """Call ``min`` or ``max`` for two items at a time. ``empty`` is the argument of ``extremum``."""
     iterator = iter(items)
     result = next(iterator, End)
     if result is End:

@@ -1,7 +1,9 @@
-"""The decoded form of a code object: a list of steps, each a handler with its operand, and tables about the steps.
+"""The decoded form of a code object: a list of steps, and tables about the steps. A step is a handler with
+its operand.
 
-Prefix instructions (EXTENDED_ARG, KW_NAMES, PRECALL) are merged into the instruction after them. A step is
-therefore a whole operation, and a frame can be stopped between any two steps. ``versions.decode`` makes programs.
+A prefix instruction (EXTENDED_ARG, KW_NAMES, PRECALL) is merged into the next instruction. A step is
+therefore a whole operation, and a frame can be stopped between any two steps. ``versions.decode`` makes
+programs.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from fxstack_capture.interpreter.binding import Signature
 from fxstack_interchange.locations.tracebacks import TracebackStub
 
 Handler = Callable[[Any, Any], int | None]
-"""Executes one step: takes an ``interpreter.frame.Frame`` and the operand.
+"""Executes one step. A handler takes an ``interpreter.frame.Frame`` and the operand.
 
 Returns the index of the next step, None for the step that follows, or ``LEAVE`` to leave the frame.
 """
@@ -27,17 +29,20 @@ Step = tuple[Handler, Any]
 ASYNC_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 LEAVE = -1
-"""Returned by handlers that leave the frame (return, yield); the value is on the stack."""
+"""Returned by handlers that leave the frame (return, yield). The value is on the stack."""
 
 
 class Instead(partial[Any]):
-    """A specialised handler of one instruction. Walks over the steps read ``plain``, the handler that it replaces."""
+    """A specialised handler that replaces the handler ``plain`` of one instruction.
+
+    Code that analyses the steps of a program reads ``plain``.
+    """
 
     plain: Handler
 
     @staticmethod
     def of(plain: Handler, function: Callable[..., int | None], *args: object) -> Instead:
-        """Return ``function`` with its first arguments bound, as the replacement of ``plain``."""
+        """Return ``function`` with its first arguments bound, as a replacement of the handler ``plain``."""
         handler = Instead(function, *args)
         handler.plain = plain
         return handler
@@ -45,9 +50,10 @@ class Instead(partial[Any]):
 
 @dataclass(frozen=True, slots=True)
 class ExceptHandler:
-    """Where execution continues if a step in a protected range raises: the step with index ``target``.
+    """Where execution continues if a step in a protected range raises: at the step with index ``target``.
 
-    The first ``depth`` stack items stay. The offset of the step is pushed if ``lasti`` is set, then the exception.
+    The first ``depth`` stack values stay. If ``lasti``, the offset of the step that raised is pushed. Then
+    the exception is pushed.
     """
 
     target: int
@@ -59,7 +65,8 @@ class ExceptHandler:
 class Receiver:
     """A ``with``, ``except`` or ``finally`` block of the program that receives an exception.
 
-    ``target`` and ``depth``: see ``ExceptHandler``. A ``with`` block keeps ``__exit__`` on top of the ``depth`` items.
+    ``target`` and ``depth`` are those of its ``ExceptHandler``. A ``with`` block keeps ``__exit__`` on top of
+    the ``depth`` values.
     """
 
     target: int
@@ -70,12 +77,12 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Differences between versions of Python that programs can see, other than opcodes."""
+    """Differences between Python versions that programs can observe, besides opcodes."""
 
     throw_warns: bool
-    """Whether ``generator.throw`` warns about several arguments (from Python 3.12 on)."""
+    """Whether ``generator.throw`` warns if it gets several arguments (from Python 3.12 on)."""
     close_returns_value: bool
-    """Whether ``generator.close()`` returns the generator's return value (from Python 3.13 on)."""
+    """Whether ``generator.close()`` returns the return value of the generator (from Python 3.13 on)."""
     clears_backwards: bool
     """Whether a frame that ends releases its last variable first (Python 3.14)."""
     counts_unpacked: bool
@@ -93,39 +100,43 @@ class Program:
     lines: tuple[int, ...]
     """The source line of each step."""
     handlers: tuple[ExceptHandler | None, ...]
-    """The handler of the exceptions of each step."""
+    """The exception handler of each step, or None."""
     names: tuple[str, ...]
     """The names of the locals, cells and free variables, by slot."""
     cell_indices: frozenset[int]
     """The slots that hold cells."""
     signature: Signature
-    """The parameters, for binding the arguments of a call."""
+    """The parameters. They bind the arguments of a call."""
     delegations: Mapping[int, int | None]
-    """The indices of the steps that are the yield of a ``yield from``, each with the index of a step or None.
+    """The steps that are the yield of a ``yield from``, by index.
 
-    In 3.11, ``generator.throw`` continues at that step if the inner iterator has returned. From 3.12 on, the
-    bytecode does this itself, and the value is None.
+    In 3.11, the value is the index of the step where ``generator.throw`` continues if the inner iterator has
+    returned. From 3.12 on, the bytecode does this itself, and the value is None.
     """
     behaviour: Behaviour
-    """The behaviour of the version of Python whose instruction set decoded the code."""
+    """The behaviour of the Python version that the code was decoded for."""
     protects: bool
     """Whether any step has a handler."""
     receivers: Mapping[int, tuple[Receiver, ...]]
-    """By index of a step, the blocks that receive its exceptions: ``with`` blocks, then the first other block."""
+    """Maps the index of a step to the blocks that receive its exceptions: ``with`` blocks, then the first
+    other block.
+    """
     continues: bool
-    """Whether the function resumes a frame: its variables may then be deferred locals."""
+    """Whether the function is a resume function. Its variables may then be deferred locals."""
     ours: bool
-    """Whether the function is a method of ``TraceGenerator``, which is called and not interpreted."""
+    """Whether the function is a method of ``TraceGenerator``. Such a function is called, not interpreted."""
     library: bool
-    """Whether the standard library has the function. A break in it ends the graph at the program's call of it."""
+    """Whether the function is in the standard library. The graph then breaks at the program's call of the
+    function.
+    """
     hidden: bool
-    """Whether the function is a polyfill: Python code that replaces a C function and has no frame in tracebacks."""
+    """Whether the function is a polyfill: Python code that replaces C code and has no frame in tracebacks."""
     traceback_stub: TracebackStub
-    """Makes the traceback entries of the code: each names its file, function and a line."""
+    """Makes traceback entries for the code. An entry names the file, the function and a line."""
 
 
 class ProgramTable:
-    """The decoded code objects by identity, which many traces share. An entry dies with its code object."""
+    """The decoded code objects, by identity. Many traces share the table. An entry dies with its code object."""
 
     def __init__(self, decode: Callable[[CodeType], Program]) -> None:
         self._decode = decode
@@ -134,7 +145,7 @@ class ProgramTable:
     def of(self, code: CodeType) -> Program:
         """Return the decoded program of a code object.
 
-        The table holds the code weakly, so a dead code object loses its entry.
+        The table refers to the code weakly. When the code object dies, its entry is removed.
         """
         entry = self._programs.get(id(code))
         if entry is not None:

@@ -1,11 +1,13 @@
 """Break paths: where a graph breaks in the inlined frames, and how a trace stops there.
 
-A break path lists one step of each frame from the root frame down to the break. A call is *linked*
-(resumable) if its result is, unchanged, the result of the caller's step. The frames of a chain of linked
-calls can be resumed one after another, so the graph can break inside any of them. A frame below another kind
-of call (C code that calls back, a rule, a generator) cannot be resumed: the graph then breaks before that
-call, in the frame that makes it. The same holds for a function that has called itself many times: every depth
-would have its own code, while a real call runs the code that was compiled for the function.
+A break path lists one step of each frame, from the root frame down to the break. A call is *linked*
+(resumable) if its unchanged result is the result of the caller's step. Resume functions can continue a chain
+of linked calls, one after the other, so the graph can break inside any of these calls.
+
+No resume function can continue a frame below another kind of call: C code that calls back, a rule, a
+generator. The graph then breaks in the caller, before that call. The same holds for a function that has
+called itself many times. If the graph broke inside, every depth would get its own code. A real call runs the
+code that is already compiled for the function.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from fxstack_capture.trace.records import NOTHING, Link, Stopped, StoppedFrame
 
 _MAX_RECURRENCES = 8
 _BREAKS_ROOT = "inline-limit"
-"""A graph break for this reason breaks in the root frame: each inlined caller would break for the same reason."""
+"""The reason for which the root frame must break: each inlined caller would break for the same reason."""
 
 
 def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
-    """Record in ``reason``, a graph break in a called frame, that it leaves ``frame`` at the step with number ``step``.
+    """Record that ``reason``, a graph break in a called frame, leaves ``frame`` at its step number ``step``.
 
     The number counts the executed steps from 0.
     """
@@ -34,7 +36,9 @@ def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
 
 
 def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
-    """Return whether the graph may break inside of ``frame``, which ``reason`` leaves."""
+    """Return whether the graph may break inside of ``frame``. ``reason`` is the graph break that leaves the
+    frame.
+    """
     if frame.link is None or reason.record.reason.id == _BREAKS_ROOT:
         return False
     if not reason.path and (frame.program.library or frame.program.hidden):
@@ -43,7 +47,7 @@ def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
 
 
 def _recurrences(frame: Frame) -> int:
-    """Return the number of callers in the chain of linked calls of ``frame`` that run the same function."""
+    """Return how many callers in the chain of linked calls of ``frame`` run the same function."""
     key, count = _function_of(frame.code), 0
     while frame.link is not None and frame.back is not None:
         frame = frame.back
@@ -52,7 +56,7 @@ def _recurrences(frame: Frame) -> int:
 
 
 def _function_of(code: CodeType) -> tuple[str, int, str]:
-    """Return file, first line and qualified name, which a function and its resume functions share."""
+    """Return the file, the first line and the qualified name. A function and its resume functions share them."""
     return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
@@ -67,10 +71,10 @@ class Reached(GraphBreak):
 
 
 class BreakPath:
-    """The break path to the step before which the trace stops, and the frames that have reached their step.
+    """The break path of a trace, and the frames that have reached their step of the path.
 
-    The path has a step of the root frame, a step of the frame that this step calls, and so on. A trace with an
-    empty path does not stop.
+    The trace stops before the last step of the path. The path has a step of the root frame, a step of the
+    frame that this step calls, and so on. With an empty path, the trace does not stop.
     """
 
     def __init__(self, path: tuple[int, ...]) -> None:
@@ -79,26 +83,28 @@ class BreakPath:
 
     @property
     def root_step(self) -> int:
-        """The number of the root frame's step at which the path ends or continues in a callee; -1 for an empty path."""
+        """The number of the path's step in the root frame. -1 for an empty path."""
         return self._path[0] if self._path else -1
 
     def step_in(self, frame: Frame) -> int:
-        """Return the number of the path's step in a called frame; -1 if the path does not lead through the frame."""
+        """Return the number of the path's step in a called frame. -1 if the path does not lead through the
+        frame.
+        """
         done = len(self._frames)
         if not 0 < done < len(self._path) or frame.back is not self._frames[-1]:
             return -1
         return -1 if frame.link is None else self._path[done]
 
     def arrive(self, frame: Frame) -> None:
-        """Record that ``frame`` has reached its step. Raises ``Reached`` at the end of the path."""
+        """Record that ``frame`` has reached its step of the path. Raises ``Reached`` at the end of the path."""
         self._frames.append(frame)
         if len(self._frames) == len(self._path):
             raise Reached
 
     def stopped(self, handled: BaseException | None) -> Stopped:
-        """Return the state of all frames of the path after ``Reached``, for their resume functions.
+        """Return the state of all frames of the path, for their resume functions. Called after ``Reached``.
 
-        ``handled`` is the exception being handled in the last frame.
+        ``handled`` is the exception that the last frame handles.
         """
         states: list[StoppedFrame] = []
         called: Link | None = None
@@ -111,7 +117,8 @@ class BreakPath:
 def _state(frame: Frame, called: Link | None, handled: BaseException | None) -> StoppedFrame:
     """Return the state of an interpreted frame for its resume function.
 
-    A result ``called.made`` that the call has already produced is the last stack value.
+    ``called`` is the link of the call that the frame waits for. If the call already has a result,
+    ``called.made``, the result becomes the last stack value.
     """
     names = frame.program.names
     bound = {i: name for i, name in enumerate(names) if frame.fast[i] is not NULL}

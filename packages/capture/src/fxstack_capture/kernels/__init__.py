@@ -1,6 +1,6 @@
 """The program's own Triton kernels in graphs.
 
-``launching`` makes a launch one node. ``writes`` finds the parameters that a kernel writes to, from the
-kernel's TTIR. ``triton_side`` is the only module that imports Triton. The operators of the nodes are in
-``fxstack_interchange.operators``. Begin with ``launching``.
+``launching`` records a launch as one node. ``writes`` analyses the TTIR of a kernel (Triton's intermediate
+code) to find the parameters that the kernel writes to. ``triton_side`` is the only module that imports
+Triton. The operators of the nodes are in ``fxstack_interchange.operators``. Begin with ``launching``.
 """

@@ -1,9 +1,9 @@
 """``kernel[grid](...)`` of a user's Triton kernel as one node (``fxstack_interchange.operators.kernels``).
 
 The rule ``launch`` handles launches in traced code. ``traced_run`` replaces Triton's own ``run`` for launches
-that Python makes while it computes with fakes: the ``forward`` of an ``autograd.Function`` in a later stage,
-or the body of a ``triton_op``. For fakes, ``traced_run`` calls the operator of the kernel. Without fakes,
-``traced_run`` launches the kernel.
+that Python makes while it computes with fakes. Such a launch comes from the ``forward`` of an
+``autograd.Function`` in a later stage, or from the body of a ``triton_op``. For fakes, ``traced_run`` calls
+the operator of the kernel. Without fakes, it launches the kernel.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ _CLASSES = frozenset({"KernelInterface", "JITCallable"})
 
 
 def is_kernel_class(cls: type) -> bool:
-    """Whether instances are Triton's functions: kernels, wrappers of kernels, or ``triton.cdiv``."""
-    # The check compares names, because Triton may not be installed.
+    """Whether instances of ``cls`` are Triton's functions: kernels, wrappers of kernels, or ``triton.cdiv``."""
+    # Compare names, because Triton may not be installed.
     return any(c.__module__ == _MODULE and c.__name__ in _CLASSES for c in cls.__mro__)
 
 
 def launch_rules() -> Mapping[int, Rule]:
     """Return the rules of Triton's callables, by the id of the callable.
 
-    Empty if the program has not imported Triton. Called when the tracer looks for the rule of a callable, because
-    the program may import Triton at any time.
+    The result is empty if the program has not imported Triton. The tracer calls this whenever it looks for a
+    rule, because the program may import Triton at any time.
     """
     return _rules() if _MODULE in sys.modules else MappingProxyType({})
 
 
 @cache
 def _rules() -> Mapping[int, Rule]:
-    """Return the rules, and replace the ``run`` of each kernel class.
+    """Return the rules. Replace the ``run`` of each kernel class.
 
     Called once, after the program has imported Triton.
     """
     try:
         from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
-    except ImportError:  # an unsupported version of Triton: kernels break the graph
+    except ImportError:  # this version of Triton is unsupported, so kernels break the graph
         return MappingProxyType({})
     for cls in triton_side.RUNNERS:
         cls.run = traced_run(cls.run)
@@ -67,7 +67,7 @@ def _rules() -> Mapping[int, Rule]:
 
 @dataclass(frozen=True)
 class _Traced:
-    """The ``Caller`` of a launch in traced code: the trace calls grid functions, and guards the constants."""
+    """The ``Caller`` of a launch in traced code. The trace calls grid functions and guards constants."""
 
     trace: Trace
 
@@ -76,15 +76,15 @@ class _Traced:
         return self.trace.calls.call(fn, (argument,), {})
 
     def plain(self, value: object) -> Any:
-        """Return the constant that ``value`` is now, with a guard."""
+        """Return the current value of ``value`` as a constant, with a guard."""
         return self.trace.objects.original_of(self.trace.torch.specialize(value))
 
 
 def launch(trace: Trace, _fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Record a launch as one node.
 
-    The rule of the ``run`` of every kernel class; ``args[0]`` is the kernel. Raises GraphBreak if the launch
-    cannot be a node.
+    This is the rule of the ``run`` of every kernel class; ``args[0]`` is the kernel. Raises GraphBreak if the
+    launch cannot be a node.
     """
     try:
         record, values = record_launch(_Traced(trace), args[0], args[1:], kwargs)
@@ -94,7 +94,9 @@ def launch(trace: Trace, _fn: object, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def unwrap(_trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Return the kernel. The rule of ``torch.library.wrap_triton(kernel)``: traced launches need no wrapper."""
+    """Return the kernel. This is the rule of ``torch.library.wrap_triton(kernel)``. Traced launches need no
+    wrapper.
+    """
     return args[0]
 
 
@@ -102,14 +104,14 @@ def unwrap(_trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str,
 
 
 class _Plain:
-    """The ``Caller`` of a launch in Python: Python calls grid functions."""
+    """The ``Caller`` of a launch in Python. Python calls grid functions."""
 
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         """Call a grid function or a heuristic."""
         return fn(argument)
 
     def plain(self, value: object) -> Any:
-        """Return the constant that ``value`` is now. A symbolic number is specialised."""
+        """Return the current value of ``value`` as a constant. A symbolic number is specialised."""
         convert = _PLAIN.get(type(value))
         return value if convert is None else convert(value)
 
@@ -121,15 +123,17 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
 
 
 def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``run``, a method of a kernel class, with support for fakes.
+    """Return a wrapper of ``run``, a method of a kernel class. The wrapper supports fakes.
 
-    Without fakes among the arguments, the launch is Triton's own, and nothing is compiled during it.
+    If no argument is a fake, the launch is Triton's own. No frame is compiled during it.
     """
     run_without_hook = native.Disabled(run) if native.AVAILABLE else run
 
     @functools.wraps(run)
     def wrapper(kernel: object, *args: object, **kwargs: object) -> Any:
-        """Launch ``kernel``: call its operator if an argument is a fake, else Triton's ``run``."""
+        """Launch ``kernel``. If an argument is a fake, call the kernel's operator. Otherwise call Triton's
+        ``run``.
+        """
         if not torch_compat.len_torch_dispatch_stack() or not _has_fakes(args, kwargs):
             return run_without_hook(kernel, *args, **kwargs)
         try:
@@ -142,7 +146,7 @@ def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _has_fakes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an argument, or the tensor of a descriptor, is a fake or a functional tensor."""
+    """Whether an argument is a fake or a functional tensor. The tensor of a descriptor counts as an argument."""
     values = (*args, *kwargs.values())
     tensors = (getattr(value, "base", value) for value in values)
     return any(

@@ -1,7 +1,7 @@
 """The record of a launch of a user's Triton kernel, and the arguments of the launch operator.
 
-Grids and heuristics are Python functions of the program. A ``Caller`` calls them: capture, which traces the
-functions, or Python itself. The grid function of an autotuned kernel is called once for each configuration,
+Grids and heuristics are Python functions of the program. A ``Caller`` calls them: either capture, which
+traces them, or Python itself. The grid function of an autotuned kernel is called once for each configuration,
 because the grid may depend on the configuration.
 """
 
@@ -24,36 +24,36 @@ LOG = logging.getLogger(__name__)
 class LaunchRefused(Exception):  # noqa: N818 - it is a reason
     """Raised if a launch cannot be a node.
 
-    The text is the reason, which the caller reports as a graph break or an error.
+    The text is the reason. The caller reports it as a graph break or an error.
     """
 
 
 class Caller(Protocol):
     """The caller of the program's Python functions.
 
-    ``launching`` has an implementation for traced code and one for Python.
+    ``launching`` implements it for traced code and for Python.
     """
 
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         """Return the result of ``fn``, a grid function or a heuristic.
 
-        ``argument`` has the kernel's arguments by name.
+        ``argument`` maps the names of the kernel's arguments to their values.
         """
 
     def plain(self, value: object) -> Any:
-        """Return the constant that ``value`` is now."""
+        """Return the current value of ``value`` as a constant."""
 
 
 @dataclass
 class Layers:
-    """A kernel's function and its wrappers, outermost first."""
+    """A kernel's function and its wrappers. The outermost wrapper is first."""
 
     function: Any
     """The ``JITFunction`` or ``InterpretedFunction`` under the wrappers."""
     tuners: list[Any] = field(default_factory=list)
     """The autotuners around the function. A launch with two autotuners is refused."""
     heuristics: list[Mapping[str, Any]] = field(default_factory=list)
-    """The functions of each ``triton.heuristics``, by the name of the parameter that they compute."""
+    """For each ``triton.heuristics``: its functions, by the name of the parameter that they compute."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ def record_launch(
     passed = dict(zip(names, positional, strict=False)) | {n: v for n, v in named.items() if n in names}
     options = {name: caller.plain(v) for name, v in named.items() if name not in names}
     arguments, values = _arguments(caller, layers, passed)
-    # The program's choice among the configurations is made when the graph runs: a grid for each is an input.
+    # The graph selects the configuration when it runs. Therefore the grid of each configuration is an input.
     configs = [config.all_kwargs() for t in layers.tuners for config in t.configs] or [{}]
     metas = [_grid_argument(caller, layers, passed, config) for config in configs]
     grids = [number for meta in metas for number in _grid_numbers(caller, grid, meta)]
@@ -115,7 +115,7 @@ def _unwrap(kernel: object) -> Layers:
 def _arguments(
     caller: Caller, layers: Layers, passed: Mapping[str, Any]
 ) -> tuple[tuple[KernelArgument, ...], list[Any]]:
-    """Return the records of the arguments ``passed`` by name, and the values that are inputs of the node."""
+    """Return the records of the arguments ``passed``, and the values that are inputs of the node."""
     constants = constant_parameters(layers.function)
     arguments: list[KernelArgument] = []
     values: list[Any] = []
@@ -134,9 +134,9 @@ def constant_parameters(function: Any) -> frozenset[str]:
 
 
 def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | None, list[Any]]:
-    """Return the record of an argument, and its inputs of the node.
+    """Return the record of an argument, and the inputs that the node gets for it.
 
-    For a value that is no input, return None and no inputs. The value is then a constant of the kernel.
+    Return (None, []) if the value is no input. The value is then a constant of the kernel.
     """
     if isinstance(value, torch.Tensor):
         return KernelArgument(name, "tensor"), [value]
@@ -145,7 +145,7 @@ def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | N
     if isinstance(value, torch.SymFloat) or type(value) is float:
         return KernelArgument(name, "number"), [value]
     if type(value).__name__ == "TensorDescriptor" and isinstance(value.base, torch.Tensor):
-        # The tensor is an argument of the operator, so that a write through the descriptor is a write to the
+        # The operator gets the tensor as an argument. A write through the descriptor is then a write to the
         # tensor.
         block = tuple(caller.plain(size) for size in value.block_shape)
         make = descriptor_maker(block, getattr(value, "padding", "zero"))
@@ -169,9 +169,9 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
 
 
 def _constant(caller: Caller, name: str, value: object) -> Any:
-    """Return the constant value of parameter ``name`` for which the kernel is compiled.
+    """Return the value of the constant parameter ``name``. The kernel is compiled for it.
 
-    Raises LaunchRefused for mutable values.
+    Raises LaunchRefused for a mutable value.
     """
     plain = caller.plain(value)
     if isinstance(plain, (torch.Tensor, list, dict, set)):
@@ -186,9 +186,10 @@ def _constant(caller: Caller, name: str, value: object) -> Any:
 def _grid_argument(
     caller: Caller, layers: Layers, passed: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the argument of a grid function for one configuration of an autotuner.
+    """Return the argument of a grid function, for one configuration of an autotuner.
 
-    It has passed values, defaults, results of heuristics and the values of ``config``, by name.
+    It is a dictionary by name. It contains passed values, defaults, results of heuristics, and the values in
+    ``config``.
     """
     parameters = inspect.signature(layers.function.fn).parameters
     empty = inspect.Parameter.empty
@@ -201,9 +202,10 @@ def _grid_argument(
 
 
 def _grid_numbers(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
-    """Return the three numbers of the grid; missing numbers are 1.
+    """Return the three numbers of the grid. Missing numbers are 1.
 
-    ``meta`` is the argument of the grid function. Raises LaunchRefused if the grid is not one to three integers.
+    ``meta`` is the argument of the grid function. Raises LaunchRefused if the grid is not one, two or three
+    integers.
     """
     result = caller.call(grid, dict(meta)) if callable(grid) else grid
     numbers = list(result) if isinstance(result, (tuple, list)) else [result]
@@ -220,7 +222,7 @@ def _grid_numbers(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list
 def _written_tensors(
     layers: Layers, arguments: tuple[KernelArgument, ...], metas: Sequence[Mapping[str, Any]]
 ) -> frozenset[str]:
-    """Return the names of the tensors that the kernel, in any configuration, or its autotuner writes to.
+    """Return the names of the tensors that the kernel or its autotuner writes to, in any configuration.
 
     Later stages treat these arguments as mutated. ``metas`` has the constants of each configuration.
     """
@@ -229,7 +231,7 @@ def _written_tensors(
     for tuner in layers.tuners:
         hooks = [tuner.user_defined_pre_hook, tuner.user_defined_post_hook]
         if any(hooks) or any(config.pre_hook for config in tuner.configs):
-            return tensors  # hooks may write to any tensor
+            return tensors  # the program's hooks may write to any tensor
         names.update(tuner.reset_to_zero)
     kinds = {argument.name: argument for argument in arguments}
     for meta in metas:
@@ -241,14 +243,14 @@ def _written_tensors(
 def _names_written_by_kernel(
     layers: Layers, meta: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
 ) -> frozenset[str]:
-    """Return the names of the parameters that the kernel writes to with the constants ``meta``.
+    """Return the names of the parameters that the kernel writes to if its constants are ``meta``.
 
-    Return all names in ``kinds`` if Triton cannot compile the kernel.
+    If Triton cannot compile the kernel, return all names in ``kinds``.
     """
     from fxstack_capture.kernels import triton_side  # noqa: PLC0415
 
     try:
         return triton_side.written_parameters(layers.function, meta, kinds)
-    except Exception as error:  # a launch reports the error of Triton's compiler
+    except Exception as error:  # the launch itself reports the error of Triton's compiler
         LOG.info("kernel %s: all tensors count as written (%r)", layers.name, error)
         return frozenset(kinds)

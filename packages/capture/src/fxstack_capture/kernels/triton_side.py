@@ -1,6 +1,7 @@
-"""All code that needs Triton: Triton's classes, and the TTIR of a kernel. Only this module imports Triton.
+"""All code that needs Triton: Triton's classes, and the TTIR (intermediate code) of a kernel.
 
-The code needs no GPU. The package imports Triton only in programs that have imported Triton themselves.
+Only this module imports Triton. It does so only in programs that have imported Triton themselves. The code
+needs no GPU.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from fxstack_capture.kernels.writes import written
 from fxstack_interchange.operators.kernels import KernelArgument
 
 ANALYSED = GPUTarget("cuda", 90, 32)
-"""The target for TTIR. The writes of a kernel do not depend on the target."""
+"""The target for the compilation to TTIR. The writes of a kernel do not depend on it."""
 RUNNERS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
-"""Classes of kernels. Each class has its own ``run``."""
+"""The classes of kernels. Each class has its own ``run``."""
 
 __all__ = ["RUNNERS", "Autotuner", "Heuristics", "TensorDescriptor", "written_parameters"]
 POINTERS = MappingProxyType(
@@ -47,17 +48,17 @@ POINTERS = MappingProxyType(
         torch.float8_e5m2: "*fp8e5",
     }
 )
-"""The pointer types of tensors in Triton's notation."""
+"""The pointer types of tensors, in Triton's notation."""
 
 
 def written_parameters(
     kernel: Any, values: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
 ) -> frozenset[str]:
-    """Return the names of the parameters that ``kernel`` writes to, with the (fake) arguments ``values``.
+    """Return the names of the parameters that ``kernel`` writes to.
 
-    ``kinds`` has the records of the passed arguments. A parameter that is not in ``kinds`` has its default, or the
-    value of a configuration. A function of Triton's interpreter has no TTIR, so all passed tensors count as
-    written.
+    ``values`` are the arguments, which may be fakes. ``kinds`` has the records of the passed arguments. A
+    parameter that is not in ``kinds`` has its default, or the value of a configuration. A function of
+    Triton's interpreter has no TTIR, so all passed tensors count as written.
     """
     if isinstance(kernel, InterpretedFunction):
         return frozenset(kinds)
@@ -87,9 +88,10 @@ def _type_in_triton(argument: KernelArgument | None, value: Any) -> str:
 
 
 def _width(argument: KernelArgument | None, kind: str) -> int:
-    """Return the number of arguments of the compiled function that a parameter has.
+    """Return how many arguments of the compiled function represent one parameter.
 
-    ``kind`` is its type in Triton. A descriptor has shapes and strides, too. A constant has none.
+    ``kind`` is the parameter's type in Triton. A descriptor has additional arguments for shapes and strides.
+    A constant has none.
     """
     if kind == "constexpr":
         return 0
@@ -99,7 +101,7 @@ def _width(argument: KernelArgument | None, kind: str) -> int:
 
 
 def module_of(kernel: object, signature: dict[str, str], constants: dict[Any, Any]) -> Any:
-    """Return the kernel's TTIR with inlined calls, and the context that owns the TTIR.
+    """Return the kernel's TTIR after inlining calls, and the context that owns the TTIR.
 
     ``signature`` maps parameters to Triton's type names. ``constants`` has the values of the ``"constexpr"``
     parameters.

@@ -1,8 +1,8 @@
 """Find the parameters that a Triton kernel writes to, from the kernel's intermediate code (TTIR).
 
-The analysis follows the address of every store, atomic and descriptor store backwards to parameters, through
-pointer arithmetic, branches, loops and calls. The analysis is conservative: if an address is loaded from
-memory, or an operation is unknown, every possible parameter counts as written.
+The analysis begins at the address of every store, atomic and descriptor store. It follows the address
+backwards to parameters, through pointer arithmetic, branches, loops and calls. The analysis is conservative:
+if an address is loaded from memory, or an operation is unknown, every possible parameter counts as written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 LOADED = 0
-"""Represents every value that was loaded from memory."""
+"""Stands for every value that was loaded from memory."""
 WRITES = frozenset(
     {
         "tt.store",
@@ -37,14 +37,14 @@ LOADS = frozenset(
         "tt.experimental_descriptor_gather",
     }
 )
-"""Operations that read from memory. An address that was loaded may point to any memory."""
+"""Operations that read from memory. A loaded value may be an address of any memory."""
 FIRST = frozenset({"tt.addptr", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "tt.gather"})
 """Operations whose result points to the memory of the first operand.
 
-The other operands are offsets and sizes.
+All other operands are offsets and sizes.
 """
 DIALECTS = ("arith.", "math.", "ub.", "cf.", "scf.", "builtin.")
-"""Dialects without effects on memory."""
+"""Dialects whose operations do not access memory."""
 PLAIN = frozenset(
     f"tt.{name}"
     for name in (
@@ -56,12 +56,12 @@ PLAIN = frozenset(
         *("assert", "poison"),
     )
 )
-"""Triton operations that write to no memory."""
+"""Triton operations that do not write to memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. Integers identify values and blocks."""
+    """One operation. Values and blocks are identified by integers."""
 
     name: str
     """The name in TTIR, such as ``tt.store``."""
@@ -76,32 +76,31 @@ class Operation:
     symbol: str | None
     """The name of a function (``tt.func``), or of the called function (``tt.call``)."""
     pure: bool
-    """For an external operation: whether it has no side effects.
-
-    For ``tt.func``: whether the function is an entry point.
+    """For an external operation: whether it has no side effects. For ``tt.func``: whether it is an entry
+    point.
     """
 
 
 @dataclass
 class Code:
-    """A module: its operations, innermost first, and the block arguments of each region, in order."""
+    """A module: its operations (innermost first), and the block arguments of each region (in order)."""
 
     operations: list[Operation] = field(default_factory=list)
     """The operations, inner operations before outer operations."""
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
-    """By region, then by block: the arguments of the block."""
+    """Maps a region and a block to the arguments of the block."""
 
     def entry(self, region: int) -> tuple[int, ...]:
         """Return the arguments of the first block of ``region``."""
         return next(iter(self.blocks[region].values()), ())
 
     def ends(self, region: int, name: str) -> list[tuple[int, ...]]:
-        """Return the operands of the operations called ``name`` directly in ``region``."""
+        """Return the operands of each operation called ``name`` that is directly in ``region``."""
         return [op.operands for op in self.operations if op.region == region and op.name == name]
 
 
 def written(module: object, count: int) -> frozenset[int] | None:
-    """Return the positions of the arguments of the entry function that the kernel writes to.
+    """Return which arguments of the entry function the kernel writes to, as positions.
 
     Return None if the kernel writes to unknown memory, or if the function does not have ``count`` arguments.
     """
@@ -118,7 +117,9 @@ def written(module: object, count: int) -> frozenset[int] | None:
 
 
 def read_operations(module: Any) -> Code:
-    """Return the records of the operations of a Triton module. ``module.walk`` visits inner operations first."""
+    """Return the records of all operations of a Triton module. Inner operations come first, as in
+    ``module.walk``.
+    """
     code = Code()
 
     def visit(op: Any) -> None:
@@ -137,7 +138,9 @@ def read_operations(module: Any) -> Code:
 
 
 def _operation(op: Any, region: int | None) -> Operation:
-    """Return the record of an operation of Triton's module. ``region`` is the id of the region around it, or None."""
+    """Return the record of an operation of Triton's module. ``region`` is the id of the region that contains
+    it, or None.
+    """
     name = op.get_name()
     symbol, pure = None, False
     if name == "tt.call":
@@ -159,19 +162,21 @@ def _operation(op: Any, region: int | None) -> Operation:
 
 
 class _Flow:
-    """The data flow of a module. ``add`` is called for each operation, then ``find_reached_values``."""
+    """The data flow of a module. Call ``add`` for each operation, then ``find_reached_values``."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
         self.sources: dict[int, set[int]] = defaultdict(set)
-        """By value: the values from which it may be computed."""
+        """Maps a value to the values from which it may be computed."""
         self.targets: set[int] = set()
         """The addresses of writes."""
         self.functions = {op.symbol: op for op in code.operations if op.name == "tt.func"}
         """The functions of the module by name."""
 
     def find_reached_values(self) -> set[int]:
-        """Return all values that the addresses of writes depend on. Called after all operations were added."""
+        """Return all values that the addresses of writes depend on. Called after all operations have been
+        added.
+        """
         reached_values: set[int] = set()
         stack = list(self.targets)
         while stack:
@@ -182,17 +187,17 @@ class _Flow:
         return reached_values
 
     def link(self, values: Iterable[int], sources: Iterable[int]) -> None:
-        """Record that each value may be the source at the same position."""
+        """Record that each value may equal the source at the same position."""
         for value, source in zip(values, sources, strict=True):
             self.sources[value].add(source)
 
     def mix(self, values: Iterable[int], sources: Sequence[int]) -> None:
-        """Record that each value may be computed from all ``sources``."""
+        """Record that each value may be computed from any of ``sources``."""
         for value in values:
             self.sources[value].update(sources)
 
     def add(self, op: Operation) -> None:
-        """Record what the results of an operation are computed from, and the addresses that it writes to."""
+        """Record the sources of an operation's results, and the addresses that the operation writes to."""
         rule = _RULES.get(op.name)
         if rule is not None:
             rule(self, op)
@@ -212,7 +217,7 @@ class _Flow:
         Its results, and the arguments of its regions, depend on all operands.
         """
         is_plain = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
-        # An unknown operation may write through any pointer that it gets.
+        # An unknown operation may write through each pointer that it gets.
         if not is_plain:
             self.targets.update(op.operands)
         self.mix(op.results, op.operands)
@@ -225,8 +230,9 @@ class _Flow:
 
 
 def _for(flow: _Flow, op: Operation) -> None:
-    """Link the values that a loop carries to their initial values and to the values that the body yields."""
-    # The first argument of the region is the counter; the first operands are its bounds and step.
+    """Link the values that a loop carries to their initial values, and to the values that the body yields."""
+    # The first argument of the region is the counter. The first operands are the bounds and the step of the
+    # loop.
     carried = flow.code.entry(op.regions[0])[1:]
     initial = op.operands[3:]
     for yielded in (initial, *flow.code.ends(op.regions[0], "scf.yield")):
@@ -252,8 +258,8 @@ def _if(flow: _Flow, op: Operation) -> None:
 
 
 def _branch(flow: _Flow, op: Operation) -> None:
-    """Link a branch to the arguments of all blocks."""
-    # TTIR does not tell the target block of the branch, so the operands may be arguments of any block.
+    """Link a branch to the arguments of all blocks in the region."""
+    # TTIR does not name the target block of the branch here, so the operands may be arguments of any block.
     if op.region is not None:
         blocks = list(flow.code.blocks[op.region].values())[1:]
         for block in blocks:
@@ -261,7 +267,7 @@ def _branch(flow: _Flow, op: Operation) -> None:
 
 
 def _call(flow: _Flow, op: Operation) -> None:
-    """Link arguments and results of a call. A function outside of the module may write to any argument."""
+    """Link the arguments and results of a call. A function outside of the module may write to each argument."""
     callee = flow.functions.get(op.symbol)
     if callee is None:
         flow.targets.update(op.operands)
@@ -273,7 +279,7 @@ def _call(flow: _Flow, op: Operation) -> None:
 
 
 def _select(flow: _Flow, op: Operation) -> None:
-    """Link the result to both alternatives. The condition is no address."""
+    """Link the result to both alternatives. The condition contributes no address."""
     flow.mix(op.results, op.operands[1:])
 
 
@@ -288,4 +294,6 @@ _RULES = MappingProxyType(
         "arith.select": _select,
     }
 )
-"""Maps operations with regions, or with operands of different roles, to the functions that add them."""
+"""Maps an operation to the function that adds it, if the operation has regions or operands with different
+roles.
+"""

@@ -1,10 +1,11 @@
 """The frame hook and the guard engine: typed access to the C extension ``fxstack_capture._native``.
 
-Importing this module never fails. Without the extension ``AVAILABLE`` is False, ``WHY_MISSING`` says why and
-what to install, and every function and class below raises ``NativeMissingError`` when called. ``SKIP`` and
-``RUN`` always exist.
+Importing this module never fails. If the extension is missing, ``AVAILABLE`` is False, and ``WHY_MISSING``
+says why and what to install. Every function and class below then raises ``NativeMissingError`` when called.
+``SKIP`` and ``RUN`` always exist.
 
-**Compile mode** is a state of a thread. It is on only while one of these calls runs::
+**Compile mode** is a state of a thread: the hook looks for entries. It is on only while one of these calls
+runs::
 
     run_with(callback, owner, fn, args=(), kwargs=None)   # fn(*args, **kwargs) with compile mode on
     Optimized(fn, callback, owner)   # a callable that does the same; it binds as a method, has a
@@ -26,16 +27,16 @@ what to install, and every function and class below raises ``NativeMissingError`
                                                 # running Optimized call
 
 ``owner`` is an instance of ``Owner`` or of a subclass. An entry belongs to one owner and is freed together
-with it. The hook calls the callback for a new frame of a function if all entries of the function for this
-owner miss. It does not call the callback for generators, coroutines, class bodies and modules. During the
-callback all modes are off and tracing (sys.settrace, sys.setprofile) is suspended::
+with it. If no entry of this owner accepts a new frame of a function, the hook calls the callback. It does not
+call the callback for generators, coroutines, class bodies and modules. During the callback, all modes are
+off, and tracing (sys.settrace, sys.setprofile) is suspended::
 
     callback(func: FunctionType, code: CodeType, locals: dict[str, object], cells: tuple[CellType, ...])
 
-``locals`` holds the arguments as the frame sees them (``*args`` as one tuple, ``**kwargs`` as one dict).
+``locals`` are the arguments by name, as in the frame (``*args`` as one tuple, ``**kwargs`` as one dict).
 ``cells`` is the closure. The callback returns
 
-- an ``Entry``: the hook installs it for ``code`` (unless it is installed), checks its guards, and runs it
+- an ``Entry``: the hook installs it for ``code`` (if it is not installed yet), checks its guards, and runs it
   in place of the frame. If the guards reject this frame, the frame runs in plain Python;
 - ``SKIP``: the hook never calls the callback of this owner for this code again. The code runs in plain
   Python; calls inside it are still hooked;
@@ -62,10 +63,10 @@ An exception of the callback becomes an exception of the frame.
 The hook tries the most recently hit entry first. ``Entry.code`` must take the same arguments as the original
 code, and have the same free variables in the same order. ``install`` checks this, and its ValueError names
 the difference. The globals of ``Entry.code`` are the globals of the original function. With ``takes_inputs``,
-the first local variable of ``code`` after the arguments holds, when the frame starts, the tuple of values
-that the tree collects. Only its owner holds an entry. The entry is removed when the owner is freed, when the
-original code object is freed, when ``remove`` or ``reset`` is called, or when an object is freed that one of
-its guards refers to weakly. One tree belongs to one entry.
+the tree collects a tuple of values. The first local variable of ``code`` after the arguments has this tuple
+when the frame starts. Only its owner holds an entry. The entry is removed when ``remove`` or ``reset`` is
+called. It is also removed when one of these objects is freed: the owner, the original code object, or an
+object to which one of its guards refers weakly. One tree belongs to one entry.
 
 **Continuations**::
 
@@ -74,9 +75,10 @@ its guards refers to weakly. One tree belongs to one entry.
     use_continuation(type)    # set the type of continuations, a subclass of tuple, for the process
     hide_file(name)           # set the co_filename of code whose frames no traceback shows
 
-A replacement may return a continuation ``type((function, arguments))``. After its frame is gone, the hook
-calls ``function(*arguments)`` in its place, and repeats this until a call returns another value. ``function``
-is a Python function. Its frame takes the place of the first frame in tracebacks and on the stack.
+A replacement may return a continuation ``type((function, arguments))``. After the frame of the replacement is
+gone, the hook calls ``function(*arguments)``. If this returns a continuation, the hook calls that as well,
+until a call returns another value. ``function`` is a Python function. Its frame takes the place of the first
+frame in tracebacks and on the stack.
 
 **Finalizers**::
 
@@ -115,23 +117,23 @@ is a Python function. Its frame takes the place of the first frame in tracebacks
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
 
 calls ``fn(*args, **kwargs)`` for real. A Python frame that starts in this thread during the call is not
-executed. Instead the hook calls ``callback(func, args: tuple, kwargs: dict)`` with all modes off, and its
-result (or exception) is the result of the frame. This includes lambdas and *calls of* generator functions,
-coroutine functions and async generator functions; the callback returns the generator-like object.
+executed. Instead, the hook calls ``callback(func, args: tuple, kwargs: dict)`` with all modes off. The result
+(or exception) of the callback is the result of the frame. This includes lambdas and *calls of* generator
+functions, coroutine functions and async generator functions; the callback returns the generator-like object.
 
 Some frames are executed for real with intercept mode on: class bodies and module code, code marked with
 ``never_intercept(code)``, and resumptions of real generators. Frames whose file name starts with a prefix of
 ``passthrough = Passthrough(("/x/torch/_ops", ...), excepted=(code, ...))`` are executed for real with every
-mode off until they return. ``excepted`` lists code that is intercepted nevertheless. Make one ``Passthrough``
-and keep it, because its decisions are cached per code object.
+mode off until they return. ``excepted`` lists code in these files that is intercepted nevertheless. Make one
+``Passthrough`` and keep it, because its decisions are cached for each code object.
 
 **Limits of the technique.** While a mode is on in any thread, CPython does not inline Python-to-Python calls.
 A caller then keeps the arguments of a running call alive until the call returns. Greenlets must not switch
 inside a call that turns a mode on.
 
-**Guards**: ``guards.tree`` makes a ``Tree`` and documents it. ``Tree.failing(func, arguments)`` is -1, or the
-index of a guard that fails. ``Tree.meta`` is an object that the maker of the tree attached. ``Tree.dead``
-says whether an object that the tree refers to weakly was freed.
+**Guards**: ``guards.tree`` makes a ``Tree`` and documents it. ``Tree.failing(func, arguments)`` returns the
+index of a guard that fails, or -1. ``Tree.meta`` is an object that the maker of the tree has attached.
+``Tree.dead`` is true if an object to which the tree refers weakly has been freed.
 """
 
 from __future__ import annotations
@@ -162,7 +164,9 @@ def _missing(*_args: object, **_kwargs: object) -> NoReturn:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """Return the native function ``name``, or a function that raises ``NativeMissingError``."""
+    """Return the native function ``name``. If the extension is missing, return a function that raises
+    ``NativeMissingError``.
+    """
     if not AVAILABLE:
         return _missing
     found: Callable[..., Any] | None = getattr(_native, name, None)
@@ -176,12 +180,14 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _class(name: str) -> Any:
-    """Return the native class, or a class that can be subclassed but not instantiated."""
+    """Return the native class ``name``. If the extension is missing, return a class that can only be
+    subclassed.
+    """
     return getattr(_native, name) if AVAILABLE else type(name, (), {"__new__": _missing})
 
 
 class _Answer(str):
-    """SKIP, RUN or NOT_CACHED if the extension is missing."""
+    """SKIP, RUN or NOT_CACHED without the extension."""
 
     __slots__ = ()
 

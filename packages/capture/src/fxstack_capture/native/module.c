@@ -1,10 +1,10 @@
 /* The extension module fxstack_capture._native. native/__init__.py documents its functions and classes. */
 #include "frame_hook/frame_hook.h"
 
-/* Objects whose `__del__` must never run, because proxies of the trace are not objects of the program.
+/* Objects whose `__del__` must never run. They are proxies of the trace, and no objects of the program.
  *
- * CPython finalizes an object once (PEP 442). It records this in the low bit of the word before the
- * object, the `_gc_prev` of its PyGC_Head. The layout is the same in 3.11 to 3.13. The public function
+ * CPython finalizes an object once (PEP 442). It records this in the low bit of the word before the object, the
+ * `_gc_prev` of its PyGC_Head. The layout is the same in 3.11 to 3.13. The public function
  * PyObject_GC_IsFinalized verifies the change. */
 static PyObject *py_mark_finalized(PyObject *module, PyObject *obj) {
     if (!PyObject_IS_GC(obj)) Py_RETURN_FALSE;
@@ -37,8 +37,8 @@ static PyObject *add_answer(PyObject *module, const char *name) {
     return answer; /* The module keeps this reference forever. */
 }
 
-/* SKIP, RUN and NOT_CACHED are instances of a subclass of str. They have a readable repr, and no other
- * object is accidentally identical to them. */
+/* SKIP, RUN and NOT_CACHED are instances of a subclass of str. Therefore they have a readable repr, and no other
+ * object can be identical to them by accident. */
 static int add_answers(PyObject *module) {
     PyObject *type = PyObject_CallFunction((PyObject *)&PyType_Type, "s(O){s:s}", "Answer", &PyUnicode_Type, "__module__",
                                            "fxstack_capture._native");

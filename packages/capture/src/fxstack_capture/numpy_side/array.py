@@ -1,4 +1,6 @@
-"""``Array``: the proxy of a NumPy array, or of a NumPy scalar computed from an array, while tracing."""
+"""``Array``: the proxy, while tracing, of a NumPy array, or of a NumPy scalar that was computed from an
+array.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from fxstack_capture.trace.protocols import Arrays
 
 
 class Array:
-    """A ``torch._numpy`` array over a tensor of the trace, and a real example array.
+    """A ``torch._numpy`` array over a tensor of the trace, with a real example array.
 
-    ``owner`` runs the calls. C code that computes with an ``Array`` calls the operators of the class. Any other
-    access by C code breaks the graph. ``example`` has the class, dtype, shape, strides and aliasing of NumPy's
-    array; its elements are arbitrary. ``copied_at`` is the step of the root frame (``Interpreter.root_step``) that
-    made a copy where NumPy makes a view, or None.
+    ``owner`` runs the calls. If C code computes with an ``Array``, it calls the operators of the class. Any
+    other access by C code breaks the graph. ``example`` has the class, dtype, shape, strides and aliasing of
+    NumPy's array; its elements are arbitrary. ``copied_at`` is set if the trace made a copy where NumPy makes
+    a view. It is the step of the root frame that made the copy (``Interpreter.root_step``), or None.
     """
 
     __slots__ = ("__weakref__", "copied_at", "example", "inner", "owner")
-    __array_priority__ = 2000.0  # higher than the priority of tensors
+    __array_priority__ = 2000.0  # higher than the priority of tensors, so that NumPy calls these methods
 
     def __init__(
         self,
@@ -39,26 +41,26 @@ class Array:
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The tensor of the trace that holds the elements."""
+        """The tensor of the trace with the elements of the array."""
         return self.inner.tensor
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Handle a ufunc that NumPy's C code calls on the array."""
+        """Run a ufunc. NumPy's C code calls this method when the program applies a ufunc to the array."""
         fn = ufunc if method == "__call__" else getattr(ufunc, method)
         return self.owner.call(fn, inputs, kwargs)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Handle a NumPy function that C code calls on the array."""
+        """Run a NumPy function. C code calls this method when the program applies the function to the array."""
         return self.owner.call(func, args, kwargs)
 
     def __array__(self, *args: object, **kwargs: object) -> Any:
-        """Break the graph. C code asks for the elements, which only the graph computes."""
+        """Break the graph, because C code asks for the elements, and only the graph computes them."""
         self.owner.refuse("the elements of an array")
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse an attribute that C code reads. Methods that C code looks for are absent."""
+        """Break the graph at an attribute that C code reads. Methods that C code only looks for are absent."""
         if name.startswith("__"):
             raise AttributeError(name)
         self.owner.refuse(f"attribute {name} of an array, read by C code,")
@@ -71,18 +73,21 @@ class Array:
 def _compute(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Apply an operator or a builtin function.
 
-    ``define_methods`` makes the methods of ``Array`` from this function.
+    ``define_methods`` makes the operator methods of ``Array`` from this function.
     """
     return self.owner.call(function, operands, {})
 
 
 def _compute_reflected(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply an operator whose left operand has no method for arrays. ``operands`` begins with the right operand."""
+    """Apply an operator with the array as right operand. The left operand has no method for arrays.
+
+    ``operands`` begins with the right operand.
+    """
     return self.owner.call(function, operands[::-1], {})
 
 
 def _text(self: Array, function: Callable[..., str], operands: tuple[Any, ...]) -> str:
-    """Return the text of the array: the method of ``Array`` for ``str``, ``repr`` and ``format``."""
+    """Return the text of the array. This is the method of ``Array`` for ``str``, ``repr`` and ``format``."""
     return self.owner.text(function, *operands)
 
 
@@ -92,7 +97,7 @@ _OPERATORS = (
 )
 """Names of the operators in module ``operator`` that arrays support."""
 _BUILTINS = (bool, int, float, complex, len, hash, divmod)
-"""Builtin functions that call a method of the class of their argument."""
+"""Builtin functions that call a special method of their argument's class."""
 define_methods(Array, {name: function_of(name) for name in _OPERATORS}, _compute)
 define_methods(Array, {fn.__name__: fn for fn in _BUILTINS}, _compute)
 define_methods(Array, {f"r{name}": function_of(name) for name in ARITHMETIC_NAMES}, _compute_reflected)

@@ -1,6 +1,6 @@
 """Attributes of arrays while tracing.
 
-Metadata comes from the example, and parts become views in the graph.
+Metadata comes from the example. A part of an array becomes a view in the graph.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fxstack_capture.sources import BuiltinAttr
 
 
 def _class(array: Array) -> type:
-    """Load ``__class__``: the class that plain Python has."""
+    """Load ``__class__``: the class that the program sees in plain Python."""
     return type(array.example)
 
 
 def _shape(array: Array) -> tuple[Any, ...]:
-    """Load the shape, whose numbers may be symbolic. Reading a size is no operation of the program."""
+    """Load the shape. Its numbers may be symbolic. Reading a size is no operation of the program."""
     with array.owner.tracer.unrecorded():
         return tuple(array.tensor.size())
 
@@ -37,7 +37,7 @@ def _size(array: Array) -> Any:
 
 
 def _strides(array: Array) -> tuple[Any, ...]:
-    """Load the strides in bytes. An array that is a copy has the strides of NumPy's view."""
+    """Load the strides in bytes. If the array is a copy in place of a view, load the strides of NumPy's view."""
     if array.copied_at is not None or not array.tensor._has_symbolic_sizes_strides:
         return array.example.strides
     with array.owner.tracer.unrecorded():
@@ -45,12 +45,12 @@ def _strides(array: Array) -> tuple[Any, ...]:
 
 
 def _example_attribute(name: str) -> Callable[[Array], Any]:
-    """Return a loader for an attribute that the example has."""
+    """Return a loader that reads the attribute from the example."""
     return operator.attrgetter(f"example.{name}")
 
 
 def _array_attribute(name: str) -> Callable[[Array], Any]:
-    """Return a loader for an attribute that is an array itself."""
+    """Return a loader for an attribute whose value is an array."""
     getter = operator.attrgetter(name)
     pair = Pair(getter, getter)
     return lambda array: array.owner.run(pair, (array,), {})
@@ -62,7 +62,7 @@ def _nbytes(array: Array) -> Any:
 
 
 def _flags(array: Array) -> Any:
-    """Load the flags of an array from outside, which are guarded. Raises GraphBreak for a new array."""
+    """Load the flags of an array from outside. They are guarded. Raises GraphBreak for a new array."""
     objects = array.owner.objects
     source = objects.source_of(array)
     if source is None:
@@ -80,14 +80,14 @@ _LOADERS: dict[str, Callable[[Array], Any]] = {
     **{name: _example_attribute(name) for name in ("ndim", "dtype", "itemsize")},
     **{name: _array_attribute(name) for name in ("T", "real", "imag")},
 }
-"""Maps names of attributes to their loaders. Other names are methods, or break the graph."""
+"""Maps names of attributes to their loaders. Any other name is a method, or breaks the graph."""
 
 
 @calls_program
 def load(array: Array, name: str) -> Any:
     """Load ``array.name`` for the program.
 
-    Raises NumPy's AttributeError, and GraphBreak for an unsupported attribute.
+    Raises NumPy's AttributeError for an absent attribute, and GraphBreak for an unsupported attribute.
     """
     loader = _LOADERS.get(name)
     if loader is not None:

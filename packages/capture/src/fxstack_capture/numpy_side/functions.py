@@ -1,4 +1,4 @@
-"""Pairs of a NumPy function, method or operator and its counterpart on ``torch._numpy`` arrays."""
+"""Pairs of a NumPy function, method or operator and its counterpart for ``torch._numpy`` arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxstack_capture.torch_compat import torch_numpy as tnp
 from fxstack_capture.trace.numpy_types import TORCH_OF
 
 _NAMESPACES: tuple[tuple[Any, Any], ...] = ((np, tnp), (np.linalg, tnp.linalg), (np.fft, tnp.fft))
-"""NumPy's modules with their counterparts."""
+"""Pairs: a module of NumPy and its counterpart."""
 
 _COMPUTE_OTHERWISE = frozenset(
     {
@@ -24,74 +24,76 @@ _COMPUTE_OTHERWISE = frozenset(
         *("eig", "eigh", "eigvals", "svd"),
     }
 )
-"""Functions whose values differ in ``torch._numpy`` (see ``tests/sweeps/numpy_functions.py``)."""
+"""Functions that give other values in ``torch._numpy`` (see ``tests/sweeps/numpy_functions.py``)."""
 
 _DIVIDE = frozenset({"floor_divide", "remainder", "mod", "fmod", "divmod", "floordiv", "gcd", "lcm"})
-"""Integer divisions. For zero, NumPy warns and torch raises."""
+"""Integer divisions. For a zero divisor, NumPy warns and torch raises."""
 
 _RAISE = frozenset({"power", "pow", "left_shift", "right_shift", "lshift", "rshift"})
-"""Functions that raise in NumPy, or have an undefined result, for some integers as second operand."""
+"""Functions that raise in NumPy, or whose result is undefined, if the second operand is certain integers."""
 
 _ROUND = frozenset({"round", "around", "round_"})
-"""Functions whose results for integers differ."""
+"""Functions that give other results for integers in ``torch._numpy``."""
 
 
 def _sign(x: object, /) -> Any:
-    """Return the sign of each element. NaN stays NaN, unlike in ``torch.sign``."""
+    """Return the sign of each element. NaN stays NaN, which ``torch.sign`` does not do."""
     sign = tnp.sign(x)
     return tnp.where(tnp.isnan(x), x, sign) if sign.tensor.is_floating_point() else sign
 
 
 def _take(a: object, indices: object, *args: object, **kwargs: object) -> Any:
     """Return ``take`` with int64 indices."""
-    # Indexing a tensor treats a ``uint8`` array as a mask.
+    # As an index of a tensor, a ``uint8`` array would be a mask.
     if isinstance(indices, tnp.ndarray):
         indices = indices.astype("int64")
     return tnp.take(a, indices, *args, **kwargs)
 
 
 _OURS: dict[str, Callable[..., Any]] = {"sign": _sign, "take": _take}
-"""Counterparts that are defined in this module."""
+"""The counterparts that this module defines, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """NumPy's function and its counterpart, which the trace calls. ``pairs`` finds the pair of a function."""
+    """NumPy's function and its counterpart. The trace calls the counterpart. ``pairs`` finds the pair of a
+    function.
+    """
 
     theirs: Callable[..., Any]
     """NumPy's function, method or operator.
 
-    The reference keeps the function alive, since ``pairs`` has its id as key.
+    The reference keeps the function alive, because ``pairs`` is keyed by its id.
     """
     ours: Callable[..., Any]
     """The function on ``torch._numpy`` arrays that the trace calls in place of ``theirs``."""
     holds: Callable[[Any, list[str]], bool] | None = None
-    """Returns whether both functions give the same result.
+    """A function that returns whether both functions give the same result. None if they always do.
 
-    None if they always do. The arguments are the second operand, and the dtype kinds (``"f"``) of the first two
-    operands.
+    Its arguments are the second operand, and the dtype kinds (``"f"``) of the first two operands.
     """
 
 
 _INTEGERS = frozenset("biu")
-"""The dtype kinds of booleans and integers."""
+"""The kinds of boolean and integer dtypes."""
 
 
 def _by_known_integer(second: object, kinds: list[str]) -> bool:
-    """The ``Pair.holds`` of divisions and powers: the second operand is a small positive constant, or an operand
-    is no integer.
+    """The ``Pair.holds`` of divisions and powers.
+
+    It is true if the second operand is a small positive constant, or if an operand is no integer.
     """
     is_small = isinstance(second, (int, np.integer)) and 0 < int(second) < 8
     return is_small or not _INTEGERS.issuperset(kinds)
 
 
 def _of_fractions(_second: object, kinds: list[str]) -> bool:
-    """The ``Pair.holds`` of rounding: the first operand is a float or complex number."""
+    """The ``Pair.holds`` of rounding. It is true if the first operand is a float or complex number."""
     return bool(kinds) and kinds[0] not in _INTEGERS
 
 
 def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
-    """Return ``Pair.holds`` of the function ``name``, or None if both functions always agree."""
+    """Return the ``Pair.holds`` of the function ``name``. None if both functions always agree."""
     plain = name.strip("_")
     if plain in _ROUND or name in _ROUND:
         return _of_fractions
@@ -100,12 +102,12 @@ def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
 
 
 def _functions() -> Iterator[Pair]:
-    """Yield the pairs of functions with the same name. Functions whose values differ are left out."""
+    """Yield the pairs of functions with the same name. Functions with different values are omitted."""
     for theirs, ours in _NAMESPACES:
         for name in dir(theirs):
             counterpart = getattr(ours, name, None)
-            # The check of ``counterpart`` comes first: reading all names of NumPy would import its lazy
-            # modules (f2py, ma, testing).
+            # Check ``counterpart`` first. Reading all names of NumPy would import its lazy modules (f2py, ma,
+            # testing).
             if name.startswith("_") or not callable(counterpart):
                 continue
             fn = getattr(theirs, name, None)
@@ -115,7 +117,9 @@ def _functions() -> Iterator[Pair]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """Return the counterpart of the method ``name``: it calls the method of the ``torch._numpy`` array."""
+    """Return the counterpart of the method ``name``: a function that calls this method of a ``torch._numpy``
+    array.
+    """
     if name in _OURS:
         return _OURS[name]
 
@@ -135,7 +139,9 @@ def _methods() -> Iterator[Pair]:
 
 
 def _operators() -> Iterator[Pair]:
-    """Yield the pairs of the functions of module ``operator`` and of builtin functions, which both sides share."""
+    """Yield the pairs of functions of module ``operator`` and of builtin functions. They are their own
+    counterparts.
+    """
     names = (
         *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
         *("neg", "pos", "abs", "invert", "inv", "getitem", "setitem", "contains", "index"),
@@ -150,7 +156,7 @@ def _operators() -> Iterator[Pair]:
 
 
 def _scalar_types() -> Iterator[Pair]:
-    """Yield the pairs of the scalar types, such as ``np.float32``, which convert their argument."""
+    """Yield the pairs of scalar types, such as ``np.float32``. A call of a scalar type converts the argument."""
     for dtype in TORCH_OF:
         counterpart = getattr(tnp, "bool_" if dtype.name == "bool" else dtype.name)
         yield Pair(dtype.type, counterpart)
@@ -158,7 +164,7 @@ def _scalar_types() -> Iterator[Pair]:
 
 @cache
 def pairs() -> dict[int, Pair]:
-    """Return all pairs by the id of NumPy's function. The first call makes them."""
+    """Return all pairs, by the id of NumPy's function. The first call makes them."""
     makers = (_functions, _methods, _operators, _scalar_types)
     return {id(pair.theirs): pair for maker in makers for pair in maker()}
 
@@ -168,14 +174,14 @@ _UFUNC_OF: dict[Any, np.ufunc] = {
     for prefix in ("", "i")
     for plain, ufunc in (("truediv", "true_divide"), ("pow", "power"))
 }
-"""Maps the operators that cast their operands to the ufuncs that implement them."""
+"""Maps each operator that casts its operands to the ufunc that implements it."""
 _UFUNC_OF[pow] = np.power
 
 
 def computing_dtypes(theirs: object, operands: list[Any]) -> tuple[np.dtype[Any], ...] | None:
-    """Return the dtypes to which NumPy casts the operands of a ufunc; None for other functions.
+    """Return the dtypes to which NumPy casts the operands of a ufunc. None for any other function.
 
-    The trace converts integer operands to these dtypes before the counterpart runs.
+    The trace converts integer operands to these dtypes before it calls the counterpart.
     """
     ufunc = theirs if isinstance(theirs, np.ufunc) else _UFUNC_OF.get(theirs)
     if ufunc is None or len(operands) != ufunc.nin:

@@ -1,8 +1,9 @@
-"""``Scalar``: the proxy of an input NumPy scalar that changes from call to call.
+"""``Scalar``: the proxy of a NumPy scalar from outside that changes from call to call.
 
-A ``Scalar`` holds a symbolic number. torch treats the scalar like this number. Sums, differences and products
-of ``float64`` and ``int64``, quotients of ``float64``, and comparisons are symbolic, with NumPy's results.
-Any other use reads the value (``settle``), which is a constant from then on.
+A ``Scalar`` contains a symbolic number. torch treats the scalar like this number. Some operators stay
+symbolic, with NumPy's results: sums, differences and products of ``float64`` and ``int64``, quotients of
+``float64``, and comparisons. Any other use reads the value (``settle``). The scalar is a constant from then
+on.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from fxstack_capture.operator_protocol import (
 from fxstack_capture.trace.state import Trace
 
 WORD: Final = 2**62
-"""A guard keeps the absolute value of an input integer below this bound."""
+"""A guard demands that the absolute value of an input integer is below this bound."""
 
 
 class Scalar:
-    """A NumPy scalar of the trace: ``example`` is the present scalar, and ``number`` is its SymInt or SymFloat.
+    """A NumPy scalar of the trace. ``example`` is the scalar of this call, and ``number`` is its SymInt or
+    SymFloat.
 
-    The absolute value of an integer is below ``bound`` in every call. C code that computes with a ``Scalar`` calls
-    the operators of the class.
+    In every call, the absolute value of an integer is below ``bound``. If C code computes with a ``Scalar``,
+    it calls the operators of the class.
     """
 
     __slots__ = ("__weakref__", "_concrete", "bound", "example", "number", "trace")
-    __array_priority__ = 2000.0  # higher than the priority of tensors
+    __array_priority__ = 2000.0  # higher than the priority of tensors, so that NumPy calls these methods
 
     def __init__(self, trace: Trace, number: Any, example: Any, bound: int = WORD) -> None:
-        """``number`` is the SymInt or SymFloat of the scalar, and ``example`` the present NumPy scalar."""
+        """``number`` is the SymInt or SymFloat of the scalar. ``example`` is the NumPy scalar of this call."""
         self.trace = trace
         self.number = number
         self.example = example
@@ -50,7 +52,9 @@ class Scalar:
 
     @calls_program
     def settle(self) -> Any:
-        """Return the scalar as a constant, with a guard. Called by each use that has no symbolic result."""
+        """Return the scalar as a constant, with a guard. Each use without a symbolic result calls this
+        method.
+        """
         if not self._concrete:
             self.trace.torch.specialize(self.number)
             self._concrete = True
@@ -62,17 +66,17 @@ class Scalar:
 
     @property
     def is_concrete(self) -> bool:
-        """Whether a guard holds the value constant."""
+        """Whether the scalar has become a constant, which a guard demands."""
         return self._concrete
 
     @calls_program
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a constant array. C code has asked for the value."""
+        """Return a constant array, because C code asks for the value."""
         return np.asarray(self.settle(), *args, **kwargs)
 
     @calls_program
     def __getattr__(self, name: str) -> Any:
-        """Load an attribute of the constant. C code has asked for the attribute."""
+        """Load an attribute of the constant, because C code asks for the attribute."""
         return getattr(self.settle(), name)
 
     @calls_program
@@ -83,12 +87,12 @@ class Scalar:
 
 
 def item(scalar: Scalar) -> Any:
-    """Return ``scalar.item()``. The function of a bound method ``item`` that the program has loaded."""
+    """Return ``scalar.item()``. The bound method ``item`` that the program loads has this function."""
     return scalar.item()
 
 
 def concrete(value: object) -> Any:
-    """Return a ``Scalar`` as a constant, and any other value unchanged.
+    """Return ``value``. A ``Scalar`` becomes a constant.
 
     Called for operands of functions without a symbolic result.
     """
@@ -99,16 +103,16 @@ def concrete(value: object) -> Any:
 
 
 def _dividend(left: int, _right: int) -> int:
-    """Return the bound of a quotient of integers with these bounds."""
+    """Return the bound of a quotient of two integers. The arguments are the bounds of the integers."""
     return left
 
 
 def _divisor(_left: int, right: int) -> int:
-    """Return the bound of a remainder of integers with these bounds."""
+    """Return the bound of a remainder of two integers. The arguments are the bounds of the integers."""
     return right
 
 
-# NumPy's integers wrap around at 64 bits, and symbolic integers do not. The bound of a result shows that it
+# NumPy's integers wrap around at 64 bits, but symbolic integers do not. The bound of a result proves that it
 # cannot wrap around in any call.
 _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
     {
@@ -118,32 +122,32 @@ _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
         **dict.fromkeys((operator.mod, operator.imod), _divisor),
     }
 )
-"""For each operator on integers, the bound of the result."""
+"""Maps an operator on integers to the function that computes the bound of its result."""
 
 _OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (operator.add, operator.mul))
-"""Operators that stay symbolic if an operand is a float."""
+"""Operators that stay symbolic if one operand is a float."""
 _DIVISIONS = (operator.truediv, operator.itruediv)
 """Divisions whose result is a float."""
 _KINDS = (np.float64, np.int64)
 """The classes of scalars whose arithmetic stays symbolic."""
-# Up to this bound, a double holds every integer.
+# Up to this bound, a double represents every integer exactly.
 _EXACT = 2**53
 _SMALL = 2**31
-"""Integers below this bound in magnitude fit 32 bits, so that their products fit 64 bits."""
+"""Integers below this bound in magnitude fit into 32 bits. A product of two of them fits into 64 bits."""
 
 
 def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return ``op`` of two numbers, of which at least one is a ``Scalar``, as NumPy computes it.
+    """Return ``op`` of two numbers, as NumPy computes it. At least one of them is a ``Scalar``.
 
     Return NotImplemented if the symbolic result could differ from NumPy's. The caller then uses constants.
     """
-    # ``x == x`` is False for NaN, which sympy would simplify to True.
+    # ``x == x`` is False for NaN, but sympy would simplify it to True.
     if not (_is_number(left) and _is_number(right)) or (left is right and op in COMPARISONS):
         return NotImplemented
     scalar = left if type(left) is Scalar else right
     fractions = _is_fraction(left) or _is_fraction(right)
     divides = op in _DIVISIONS and _value(right) != 0
-    # Symbolic integers are exact, so a conversion of a large integer would give another float.
+    # Symbolic integers are exact, so converting a large one would give another float than NumPy's.
     if (fractions or divides) and not (_fits_double(left) and _fits_double(right)):
         return NotImplemented
     if op in COMPARISONS:
@@ -157,7 +161,7 @@ def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether an operand is a dynamic scalar, or a constant with which the arithmetic is exact."""
+    """Whether an operand is a dynamic scalar, or a constant for which the arithmetic is exact."""
     if type(value) is Scalar:
         return type(value.example) in _KINDS and not value.is_concrete
     if type(value) in (float, np.float64):
@@ -171,8 +175,8 @@ def _is_fraction(value: object) -> bool:
 
 
 def _fits_double(value: object) -> bool:
-    """Whether a double holds the operand exactly in every call. Guards keep an integer small."""
-    # NumPy converts an integer to a double before the operation. Python need not convert.
+    """Whether a double represents the operand exactly in every call. An integer is guarded to be small."""
+    # NumPy converts an integer to a double before the operation. Python may not convert it.
     if _is_fraction(value):
         return True
     _keep_small(value)
@@ -180,9 +184,10 @@ def _fits_double(value: object) -> bool:
 
 
 def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
-    """Whether an integer operator is a sum, difference or product, or its divisor is a positive constant.
+    """Whether an integer operator gives the same result in NumPy and Python.
 
-    Other divisions of NumPy and Python differ for zero or negative numbers.
+    This is so for sums, differences, products, and divisions by a positive constant. Any other division
+    differs for zero or negative numbers.
     """
     return _BOUNDS[op] in (operator.add, operator.mul) or (type(divisor) is int and divisor > 0)
 
@@ -190,8 +195,8 @@ def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
 def _result_bound(bound_of: Callable[[int, int], int], left: object, right: object) -> int:
     """Return the bound of an integer result.
 
-    ``bound_of`` computes it from the bounds of the operands. Guard the operands to 32 bits if the bound would be
-    too large.
+    ``bound_of`` computes it from the bounds of the operands. If the bound would be too large, guard that the
+    operands fit into 32 bits.
     """
     bound = bound_of(_bound(left), _bound(right))
     if bound > WORD:
@@ -209,17 +214,17 @@ def _number(value: object) -> Any:
 
 
 def _value(value: object) -> Any:
-    """Return the present value of an operand."""
+    """Return the current value of an operand."""
     return value.example if type(value) is Scalar else value
 
 
 def _bound(value: Any) -> int:
-    """Return a number above the absolute value of an integer operand."""
+    """Return a number that is greater than the absolute value of an integer operand."""
     return value.bound if type(value) is Scalar else abs(int(value)) + 1
 
 
 def _keep_small(value: object) -> None:
-    """Guard that an integer has at most 32 bits, if it has at most 32 bits now. Other operands need no guard."""
+    """If an integer fits into 32 bits now, guard that it does. Any other operand needs no guard."""
     if type(value) is Scalar and value.bound > _SMALL and -_SMALL < value.example < _SMALL:
         specialize = value.trace.torch.specialize
         if specialize(value.number < _SMALL) and specialize(value.number > -_SMALL):
@@ -227,7 +232,10 @@ def _keep_small(value: object) -> None:
 
 
 def _new_scalar(scalar: Scalar, op: Callable[[Any, Any], Any], left: Any, right: Any, bound: int) -> Any:
-    """Return the scalar of the result of ``op``; NotImplemented if its example is not finite or of another class."""
+    """Return the scalar for the result of ``op``.
+
+    Return NotImplemented if the example of the result is not finite, or has another class.
+    """
     example = op(_value(left), _value(right))
     if type(example) not in _KINDS or not np.isfinite(example):
         return NotImplemented
@@ -238,7 +246,7 @@ def _new_scalar(scalar: Scalar, op: Callable[[Any, Any], Any], left: Any, right:
 
 
 def negative(value: Scalar) -> Any:
-    """Return ``-value``, or NotImplemented to let NumPy compute the result."""
+    """Return ``-value``, or NotImplemented if NumPy must compute the result."""
     if type(value.example) not in (np.float64, np.float32, np.int64) or value.is_concrete:
         return NotImplemented
     return Scalar(value.trace, -value.number, -value.example, value.bound)
@@ -247,18 +255,21 @@ def negative(value: Scalar) -> Any:
 def _compute(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Apply an operator that C code calls on a scalar.
 
-    ``define_methods`` makes the methods of ``Scalar`` from this function.
+    ``define_methods`` makes the operator methods of ``Scalar`` from this function.
     """
     return self.trace.calls.binary(function, *operands)
 
 
 def _compute_reflected(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply an operator whose left operand is not a scalar. ``operands`` begins with the right operand."""
+    """Apply an operator with the scalar as right operand. The left operand is not a scalar.
+
+    ``operands`` begins with the right operand.
+    """
     return self.trace.calls.binary(function, *operands[::-1])
 
 
 def _compute_concrete(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Apply a function that reads the value to the constant of the scalar."""
+    """Make the scalar a constant, and apply a function that reads its value."""
     return function(self.settle(), *operands[1:])
 
 
@@ -268,7 +279,7 @@ _CONSTANT = (
     *(bool, int, float, complex, operator.index, hash, repr, str, format, round, divmod),
     *(math.trunc, math.floor, math.ceil, abs, operator.pos, operator.neg, operator.invert),
 )
-"""Functions that read the value of a scalar and make it a constant."""
+"""Functions that read the value of a scalar. It becomes a constant."""
 define_methods(Scalar, {name: function_of(name) for name in (*_ARITHMETIC, *COMPARISON_NAMES)}, _compute)
 define_methods(Scalar, {f"r{name}": function_of(name) for name in _ARITHMETIC}, _compute_reflected)
 define_methods(Scalar, {fn.__name__: fn for fn in _CONSTANT}, _compute_concrete)

@@ -1,8 +1,8 @@
 """``wrap_numpy``: a function of arrays as a function of tensors, with gradients when compiled.
 
-In plain Python the arrays share the memory of the tensors, and NumPy computes. ``Tensor.numpy`` raises for a
-tensor that requires grad. In compiled code the arrays are tensors behind NumPy's functions, so autograd and
-other devices work.
+In plain Python, the arrays share the memory of the tensors, and NumPy computes. ``Tensor.numpy`` raises for a
+tensor that requires grad. In compiled code, the arrays are proxies of tensors. Therefore autograd and other
+devices work.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from fxstack_capture.trace.state import Trace
 TORCHS = "wrap_numpy.<locals>.wrap"
 """The qualified name of a function that ``torch.compiler.wrap_numpy`` returns.
 
-``__wrapped__`` is the original.
+Its ``__wrapped__`` is the original function.
 """
 
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate ``fn``, a function of NumPy arrays, as a function of tensors (also in containers).
+    """Decorate ``fn``, a function of NumPy arrays, as a function of tensors. The tensors may be in
+    containers.
 
-    The compiled function is differentiable, and computes on the device of its tensors. There, NumPy scalars
-    of the function are tensors without dimensions. In plain Python, they stay NumPy scalars.
+    The compiled function is differentiable, and computes on the device of its tensors. The function's NumPy
+    scalars are tensors without dimensions there. In plain Python, they stay NumPy scalars.
 
     Raises:
         TypeError: ``fn`` is not callable.
-        RuntimeError: a tensor that requires grad, in plain Python (from ``Tensor.numpy``).
+        RuntimeError: a tensor requires grad, in plain Python (raised by ``Tensor.numpy``).
     """
     if not callable(fn):
         raise TypeError(f"wrap_numpy: expected a function, got {fn!r}")
@@ -44,14 +45,15 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
         args, kwargs = arrays((args, kwargs))
         return tensors(fn(*args, **kwargs))
 
-    # The function looks like a function of the program, because frames of this package are never compiled.
+    # The function looks like a function of the program. Frames of this package would never be compiled.
     code = wrapped.__code__.replace(co_filename="<string>")
     function = FunctionType(code, {"__name__": "<string>"}, closure=wrapped.__closure__)
     return functools.update_wrapper(function, fn)
 
 
 def ours(fn: Any) -> Any:
-    """Return ``wrap_numpy`` of the original function if ``torch.compiler.wrap_numpy`` returned ``fn``; else ``fn``.
+    """Return this package's wrapper if ``fn`` is the wrapper of ``torch.compiler.wrap_numpy``. Otherwise
+    return ``fn``.
 
     Only torch's compiler supports the wrapper of torch.
     """
@@ -64,7 +66,7 @@ def is_torchs(fn: object) -> bool:
 
 
 def to_arrays(values: object) -> Any:
-    """Return ``values``, a container, with each tensor replaced by the array over its memory.
+    """Return ``values``, a container. Each tensor is replaced by an array that shares its memory.
 
     Raises RuntimeError for a tensor that requires grad.
     """
@@ -72,14 +74,14 @@ def to_arrays(values: object) -> Any:
 
 
 def to_tensors(values: object) -> Any:
-    """Return ``values``, a container, with each array replaced by a tensor over its memory."""
+    """Return ``values``, a container. Each array is replaced by a tensor that shares its memory."""
     return pytree.tree_map_only(np.ndarray, torch.as_tensor, values)
 
 
 def traced_to_arrays(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Replace the tensors in a container by arrays in a trace.
+    """Replace the tensors in a container by arrays, in a trace. This is the rule of ``to_arrays``.
 
-    The rule of ``to_arrays``. The arrays are views, so that a returned array gives a new tensor.
+    The arrays are views, so that a returned array gives a new tensor.
     """
 
     def array(tensor: torch.Tensor) -> Array:
@@ -92,15 +94,15 @@ def traced_to_arrays(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: 
 
 
 def traced_to_tensors(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """Replace the arrays in a container by tensors in a trace.
+    """Replace the arrays in a container by tensors, in a trace. This is the rule of ``to_tensors``.
 
-    The rule of ``to_tensors``. NumPy scalars become tensors, too.
+    NumPy scalars also become tensors.
     """
 
     def tensor(array: Array) -> torch.Tensor:
         """Return the tensor of ``array``.
 
-        Raises GraphBreak for an array that is backwards, which no tensor can share.
+        Raises GraphBreak for an array with negative strides, because no tensor can share its memory.
         """
         if array.copied_at is not None:
             trace.torch.arrays.refuse("a tensor over an array that is backwards")
@@ -112,7 +114,7 @@ def traced_to_tensors(trace: Trace, _fn: object, args: tuple[Any, ...], _kwargs:
 def _map_leaves(trace: Trace, kind: type, fn: Callable[[Any], Any], container: object) -> Any:
     """Return ``container`` with ``fn`` applied to its leaves of class ``kind``, as ``tree_map_only`` does.
 
-    The interpreter flattens the program's own containers, too.
+    If the program has registered containers of its own, the interpreter runs their flatten functions.
     """
     leaves, spec = trace.calls.call(pytree.tree_flatten, (container,), {})
     leaves = [fn(leaf) if isinstance(leaf, kind) else leaf for leaf in leaves]

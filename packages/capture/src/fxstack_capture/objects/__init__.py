@@ -1,7 +1,7 @@
 """The object model: proxies of the program's objects.
 
 ``wrapping`` makes the proxy and the guards of each object that a traced frame reads from outside.
-``object_model`` implements the abstract methods of ``trace.state.Objects``, which holds the tables. ``kinds``
-has a module for each kind of object.
-``protocols`` implements CPython's attribute protocols. Begin with ``object_model``.
+``object_model`` implements the abstract methods of ``trace.state.Objects``. That class holds the tables of
+proxies and reads. ``kinds`` has one module for each kind of object. ``protocols`` implements CPython's
+attribute protocols. Begin with ``object_model``.
 """

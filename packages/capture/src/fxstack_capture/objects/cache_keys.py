@@ -10,9 +10,10 @@ from fxstack_capture import native
 
 
 def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any:
-    """Return the key of a call, made as ``lru_cache_make_key`` in CPython's Modules/_functoolsmodule.c makes it.
+    """Return the key under which ``functools.lru_cache`` stores the result of a call.
 
-    The rule of cached functions looks the key up in the real cache without running the function.
+    The key is made as ``lru_cache_make_key`` in CPython's Modules/_functoolsmodule.c makes it. With the key,
+    the rule of cached functions finds a result in the real cache without running the function.
     """
     if not typed and not kwargs:
         return args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
@@ -29,8 +30,8 @@ def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any
 def is_typed(fn: Any) -> bool | None:
     """Return the ``typed`` option of ``fn``, a function of ``functools.lru_cache``.
 
-    ``key_of`` needs the option. A typed cache distinguishes ``f(1)`` from ``f(1.0)``. Return None if
-    ``functools.lru_cache`` did not make ``fn``, or if the cache has size 0.
+    ``key_of`` needs the option: a typed cache distinguishes ``f(1)`` from ``f(1.0)``. Return None if ``fn``
+    is no such function, or if its cache has size 0.
     """
     parameters = fn.__dict__.get("cache_parameters")
     code = getattr(parameters, "__code__", None)
@@ -42,10 +43,10 @@ def is_typed(fn: Any) -> bool | None:
 
 @functools.cache
 def keyword_mark() -> tuple[Any, ...]:
-    """Return a tuple of the one object that precedes the keyword arguments in a key.
+    """Return a tuple with the object that separates positional from keyword arguments in a key.
 
-    The object is private to CPython. Return () if the native code does not know the memory layout of the caches.
-    Then no cache is read.
+    The object is private to CPython. Return () if the native code does not know the memory layout of the
+    caches; then no cache is read.
     """
     if not native.AVAILABLE:
         return ()
@@ -64,7 +65,9 @@ def keyword_mark() -> tuple[Any, ...]:
 
 
 class _Result:
-    """The probe function of ``keyword_mark``. A new object is recognised in the cache by its identity."""
+    """The probe function of ``keyword_mark``. Each result is a new object, which is found in the cache by its
+    identity.
+    """
 
     def __init__(self, key: int) -> None:
         self.key = key
@@ -73,7 +76,7 @@ class _Result:
 def _dict_of(wrapper: object) -> dict[Any, Any] | None:
     """Return the dictionary in which ``wrapper``, a function of ``lru_cache``, holds its results.
 
-    Return None if more than one dictionary is a candidate.
+    Return None unless exactly one dictionary is a candidate.
     """
     dictionaries = [d for d in gc.get_referents(wrapper) if type(d) is dict and d is not wrapper.__dict__]
     return dictionaries[0] if len(dictionaries) == 1 else None

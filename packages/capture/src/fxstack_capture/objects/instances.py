@@ -1,4 +1,4 @@
-"""Bare instances of arbitrary classes. Making a bare instance runs no code of the program."""
+"""Bare instances of arbitrary classes: instances made by C code, without running code of the program."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _mro = type.__dict__["__mro__"].__get__
 _COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC
 """The flag of types whose objects the garbage collector tracks.
 
-Only their finalizers can be marked as run.
+Only a tracked object can be marked as finalized.
 """
 
 
 def has_finalizer(cls: type) -> bool:
-    """Whether instances of ``cls`` have a ``__del__`` written in Python."""
+    """Whether ``cls`` has a ``__del__`` written in Python."""
     return any(type(base.__dict__.get("__del__")) is types.FunctionType for base in _mro(cls))
 
 
 def has_visible_finalizer(cls: type) -> bool:
-    """Whether the program wrote the ``__del__``, and so may observe when it runs.
+    """Whether the program wrote the ``__del__`` of ``cls``. It may then observe when the method runs.
 
-    The finalizers of torch and of the standard library have no visible effect.
+    Finalizers of torch and of the standard library have no visible effect.
     """
     finalizers = (base.__dict__.get("__del__") for base in _mro(cls))
     files = (fn.__code__.co_filename for fn in finalizers if type(fn) is types.FunctionType)
@@ -41,9 +41,10 @@ def has_visible_finalizer(cls: type) -> bool:
 
 
 def finalized_class(values: dict[str, object]) -> type | None:
-    """Return a class whose finalizer may run when a frame drops one of its ``values`` (the arguments by name), or
-    None. The driver then runs the frame in plain Python: compiled code may drop an argument later, and the program
-    may observe that.
+    """Return a class whose finalizer may run when a frame drops one of its arguments, or None.
+
+    ``values`` maps the names of the arguments to their values. The driver runs such a frame in plain Python,
+    because compiled code may drop an argument later and the program may observe the delay.
     """
     for value in values.values():
         if has_visible_finalizer(type(value)):
@@ -55,7 +56,9 @@ def finalized_class(values: dict[str, object]) -> type | None:
 
 
 def _find_finalized_referent(holder: object) -> type | None:
-    """Return the class of an object with a finalizer that only ``holder`` keeps alive, or None."""
+    """Return the class of an object with a finalizer that only ``holder`` keeps alive. None without such an
+    object.
+    """
     parts = [] if isinstance(holder, _NEVER_FINALIZED) else gc.get_referents(holder)
     while parts:
         part = parts.pop()
@@ -70,24 +73,24 @@ def _find_finalized_referent(holder: object) -> type | None:
 TORCH = str(Path(torch.__file__).parent) + "/"
 """The folder of torch."""
 _HELD_ONCE = 3
-"""The result of ``sys.getrefcount(x)`` if, besides the variable ``x``, one other object holds the object."""
+"""The result of ``sys.getrefcount(x)`` if the variable ``x`` and one other object hold the object."""
 _HELD_BY_FRAME = 4
-"""The result for an argument, which the frame and the dictionary of its arguments hold."""
+"""The result of ``sys.getrefcount`` for an argument. The frame and the dictionary of its arguments hold it."""
 _NEVER_FINALIZED = (int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, torch.Tensor)
-"""Types whose referents are not searched: they outlive the frame, or hold no objects of the program."""
+"""Types whose referents are not searched. Their objects outlive the frame, or hold no objects of the program."""
 
 
 def may_be_bare(cls: type) -> bool:
-    """Whether a bare instance of ``cls`` can be made whose ``__del__`` does not run.
+    """Whether a bare instance of ``cls`` can be made without its ``__del__`` ever running.
 
-    Asked before an object is wrapped: the finalizer of a proxy would have side effects that plain Python does not
-    have.
+    Checked before an object is wrapped. If the finalizer of a proxy ran, it would have side effects that
+    plain Python does not have.
     """
     return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
 
 
 def without_finalizer(proxy: object) -> None:
-    """Prevent ``__del__`` from running for a proxy. Called for every bare instance."""
+    """Prevent the ``__del__`` of a proxy from running. Called for every bare instance."""
     if has_finalizer(type(proxy)):
         native.mark_finalized(proxy)
 
@@ -95,7 +98,7 @@ def without_finalizer(proxy: object) -> None:
 def native_new(cls: type) -> tuple[Any, Any]:
     """Return the C type whose ``__new__`` makes instances of ``cls``, and this ``__new__``.
 
-    Proxies are made by it, so that a ``__new__`` of the program does not run.
+    Proxies are made by this function, so that no ``__new__`` of the program runs.
     """
     for base in _mro(cls):
         new = base.__dict__.get("__new__")
@@ -126,9 +129,9 @@ def raw_dict(obj: object) -> dict[str, Any]:
 
 
 def declares_slots(cls: type) -> bool:
-    """Whether a class written in Python has ``__slots__``.
+    """Whether ``cls``, a class written in Python, declares ``__slots__``.
 
-    Member descriptors alone do not show it, because the fields of C classes have them, too.
+    Member descriptors do not prove it, because fields of C classes have member descriptors as well.
     """
     return is_heap_type(cls) and "__slots__" in cls.__dict__
 
@@ -143,9 +146,10 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
 
 
 def is_bare(cls: type) -> bool:
-    """Whether ``object.__new__(cls)`` makes complete instances, so that ``cls`` can have proxies and can be rebuilt.
+    """Whether ``object.__new__(cls)`` makes complete instances. Such a class can have proxies and can be
+    rebuilt.
 
-    A C type without a constructor raises an error, and other C types have more state than attributes and slots.
+    For a C type without a constructor the call raises. Other C types have state besides attributes and slots.
     """
     if _has_state_of_c(cls):
         return False
@@ -157,10 +161,10 @@ def is_bare(cls: type) -> bool:
 
 
 def _has_state_of_c(cls: type) -> bool:
-    """Whether instances have memory for more than a dictionary, weak references and slots."""
+    """Whether instances have memory for state besides a dictionary, weak references and slots."""
     while cls is not object:
         base: Any = cls.__base__
-        if declares_slots(cls):  # memory for the slots, even if the program has rebound their names
+        if declares_slots(cls):  # counts the memory of slots even if the program has rebound their names
             cls = base
             continue
         pointers = int(cls.__dictoffset__ > 0 >= base.__dictoffset__)

@@ -22,8 +22,8 @@ from fxstack_capture.trace.state import Objects
 class ObjectModel(Objects):
     """The object model of one trace.
 
-    The interpreter and the rules call it for each read and write of an object. ``trace.state.Objects`` documents
-    the methods.
+    The interpreter and the rules call its methods for each read and write of an object.
+    ``trace.state.Objects`` documents the methods.
     """
 
     # --- wrapping ----------------------------------------------------------------------------
@@ -33,8 +33,8 @@ class ObjectModel(Objects):
         if entry is None:
             return wrapping.enter(self, obj, source)
         if entry.source is not source and entry.source != source:
-            # A guard on the identity would demand one object for all calls. If the object differs between calls,
-            # guard that both sources give the same object.
+            # If the object differs between calls, a guard on its identity would fail in each call. Guard
+            # instead that both sources give the same object.
             varies = obj in self.recreated or id(obj) in self.guarded_by_repr or id(obj) in self.contexts
             if entry.proxy is entry.original and not varies:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
@@ -72,7 +72,8 @@ class ObjectModel(Objects):
         try:
             return self._load_attr(obj, name)
         except AttributeError as error:
-            if error.name is None and error.obj is None:  # as CPython does, also for errors of getters
+            # Set both attributes as CPython does. Errors of getters get them too.
+            if error.name is None and error.obj is None:
                 error.name, error.obj = name, obj
             raise
 

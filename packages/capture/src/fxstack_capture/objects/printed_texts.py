@@ -1,9 +1,9 @@
 """``Text``: a string that the program only prints. The trace does not read the content of the string.
 
-The replacement code formats the string after the graph has run, from the numbers and strings of that call.
-Therefore no number or string in a ``Text`` is guarded by value. A ``Text`` is on the stack of a frame or in
-the arguments of a deferred ``print``. A text that holds tensors, for functions that the options call reorderable,
-may also be in a local variable.
+The replacement code formats the string after the graph has run, from the numbers and strings of the call.
+Therefore no number or string in a ``Text`` is guarded by value. A ``Text`` is on the stack of a frame, or in
+the arguments of a deferred ``print``. The options may name functions as reorderable. For them, a text that
+contains tensors may also be in a local variable.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.state import Trace
 
-# Limits: text of numbers is deferred only if one expression passes the text to print, as an argument or an f-string.
-# It is not deferred if it is first assigned to a variable, or passes through %, str.format, str(), a
-# logger, a key, a conditional expression or another function. Strings that are attributes, items, globals or
-# arguments of a module's forward are not deferred. Format specifications that fail for some numbers of a type
-# (:c) or read the locale (:n) are not deferred.
+# Limits: the text of numbers is deferred only if one expression makes the text and passes it to print, as an
+# argument or in an f-string. The text is not deferred if it is first assigned to a variable. Nor is it
+# deferred if it passes through %, str.format, str(), a logger, a key, a conditional expression or another
+# function. Strings that are attributes, items, globals or arguments of a module's forward are not deferred.
+# Two format specifications are not deferred: :c fails for some numbers, :n reads the locale.
 
 NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 """Types of symbolic numbers whose text can be deferred."""
@@ -31,15 +31,15 @@ NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdoxXeEfFgG%]?")
 """Format specifications without locale that are valid for all numbers of a type or for none.
 
-``c`` is valid for some integers only. ``n`` reads the locale.
+``c`` is not among them, because it is valid for some integers only. ``n`` reads the locale.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaterString:
-    """The string that a call ``function(*args, **kwargs)`` of tensors returns, such as ``str.format``.
+    """The result of a call ``function(*args, **kwargs)`` with tensors as arguments, such as ``str.format``.
 
-    The replacement code makes the call after the graph has run.
+    The result is a string. The replacement code makes the call after the graph has run.
     """
 
     function: Callable[..., str]
@@ -48,13 +48,15 @@ class LaterString:
 
 
 _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: "", LaterString: ""}
-"""Maps each type of deferred value to a sample with the same ``__format__``."""
+"""Maps each type of deferred value to a sample value with the same ``__format__``."""
 
 
 def _example(value: object) -> object:
-    """Return a sample with the same ``__format__`` as ``value``, on which a format specification is tried.
+    """Return a sample value with the same ``__format__`` as ``value``. Format specifications are tried on the
+    sample.
 
-    A tensor of one element formats like its number.
+    A tensor of one element formats like its number. A tensor of more elements has no sample; the result is an
+    object that rejects specifications.
     """
     if not isinstance(value, torch.Tensor):
         return _EXAMPLES[type(value)]
@@ -67,29 +69,30 @@ def _example(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """A replacement field ``{value!conversion:spec}``.
+    """A replacement field ``{value!conversion:spec}`` of a text.
 
-    ``value`` is a SymInt, a SymFloat, a tensor, a ``LaterString``, or a ``DeferredLocal`` whose value is guarded
-    to be a string.
+    ``value`` is a SymInt, a SymFloat, a tensor, a ``LaterString`` or a ``DeferredLocal``. The guards demand
+    that a ``DeferredLocal`` is a string.
     """
 
     value: Any
     conversion: str = ""
     """The conversion: "", "s", "r" or "a"."""
     spec: str = ""
-    """The format specification, which ``format`` accepts for every value of the type."""
+    """The format specification. ``format`` accepts it for every value of the type."""
 
     def converted(self, conversion: str) -> Piece | None:
         """Return the piece with a conversion (``s``, ``r``, ``a``).
 
-        Return None if the piece has a conversion or a specification. Then the text cannot be deferred.
+        Return None if the piece already has a conversion or a specification. The text cannot be deferred
+        then.
         """
         return None if self.conversion or self.spec else Piece(self.value, conversion)
 
     def formatted(self, spec: object) -> Piece | None:
         """Return the piece with a format specification, for ``format`` and for f-strings.
 
-        Return None if the specification is an error, or may be an error for other values.
+        Return None if the specification is an error for this value, or may be an error for other values.
         """
         if self.spec or type(spec) is not str or _ALIKE.fullmatch(spec) is None:
             return None
@@ -101,9 +104,10 @@ class Piece:
         return Piece(self.value, self.conversion, spec)
 
     def settle(self, trace: Trace) -> str:
-        """Return the present text as a constant, and guard the value.
+        """Return the current text as a constant, and guard the value.
 
-        Called when the program does more with the text than print it. Raises GraphBreak for the text of a tensor.
+        Called when the program does more with the text than print it. Raises GraphBreak for the text of a
+        tensor.
         """
         if isinstance(self.value, (torch.Tensor, LaterString)):
             raise graph_break("unsupported-call", "a use of the text of a tensor")
@@ -116,24 +120,26 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Text:
-    """A sequence of strings and pieces, which an f-string or ``str`` of a dynamic number makes."""
+    """A text: a sequence of constant strings and pieces. An f-string or ``str`` of a dynamic number makes a
+    ``Text``.
+    """
 
     parts: tuple[str | Piece, ...]
     """Constant strings and replacement fields, in order."""
 
     def settle(self, trace: Trace) -> str:
-        """Return the text as a constant, and guard the values in the text. Called as ``Piece.settle``."""
+        """Return the current text as a constant, and guard the values in it. Called like ``Piece.settle``."""
         return "".join(p if isinstance(p, str) else p.settle(trace) for p in self.parts)
 
     @property
     def piece(self) -> Piece | None:
-        """The only part of the text if that part is a piece, else None."""
+        """The piece, if the text consists of one piece only. Otherwise None."""
         first = self.parts[0]
         return first if len(self.parts) == 1 and isinstance(first, Piece) else None
 
 
 def joined(parts: list[Any]) -> Any:
-    """Return the concatenation of strings and texts, for the parts of an f-string.
+    """Return the concatenation of the parts of an f-string: strings and texts.
 
     The result is a ``str`` if no part is a ``Text``.
     """
@@ -146,7 +152,7 @@ def joined(parts: list[Any]) -> Any:
 
 
 def concrete(trace: Trace, value: object) -> Any:
-    """Return ``value``; a ``Text`` becomes its present string, with guards.
+    """Return ``value``. For a ``Text``, guard its values and return its current string.
 
     Called before a value leaves the code that can defer texts.
     """

@@ -1,8 +1,8 @@
 """Wrapping of pre-existing objects: a table by exact type, then rules by kind of class.
 
 A constant is guarded by value or identity and is its own proxy. A definition (function, class, module) is
-guarded by identity. A container is copied. The proxy of any other object is a bare instance of its class that
-is filled as it is read.
+guarded by identity. A container is copied. The proxy of any other object is a bare instance of its class,
+filled by the program's reads.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from fxstack_interchange.bytecode import Kind, kind_of
 def enter(objects: Objects, obj: object, source: Source) -> Any:
     """Wrap an object at its first read, and return the proxy.
 
-    ``ObjectModel.enter`` finds the proxies of later reads.
+    For later reads, ``ObjectModel.enter`` finds this proxy.
     """
     handler = HANDLERS.get(type(obj))
     if handler is None:
@@ -64,9 +64,7 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def is_definition(obj: Any) -> bool:
-    """Whether ``obj`` is a function, class or module, which the namespace of a stable module is not expected to
-    rebind.
-    """
+    """Whether ``obj`` is a function, class or module. A stable module does not rebind such a name."""
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
         return _is_static(obj.__self__)
@@ -77,7 +75,7 @@ def is_definition(obj: Any) -> bool:
 
 
 def identity(objects: Objects, obj: object, source: Source) -> Any:
-    """Guard the identity of a definition and return it as its own proxy. The identity implies its behaviour."""
+    """Guard the identity of a definition, which determines its behaviour. The definition is its own proxy."""
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return objects.registry.add_itself(obj, source)
 
@@ -89,7 +87,7 @@ def member(objects: Objects, obj: enum.Enum, source: Source) -> Any:
 
 
 def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
-    """Guard a function by identity, or by code if the function is a recreated function."""
+    """Guard a function by identity. A recreated function is guarded by its code instead."""
     if objects.recreated.enter(obj, source, objects.trace.torch.history):
         return objects.registry.add_itself(obj, source)
     return identity(objects, obj, source)
@@ -98,7 +96,7 @@ def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
 def singleton(objects: Objects, obj: object, source: Source) -> Any:
     """Guard the identity of a constant that exists once in the process, such as None.
 
-    It needs no entry in the registry.
+    Such a constant needs no entry in the registry.
     """
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
@@ -125,7 +123,7 @@ def range_(objects: Objects, obj: range, source: Source) -> range:
 
 
 def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any:
-    """Wrap a method object, its function and its instance. Each load makes another method object."""
+    """Wrap a method object with its function and instance. Each load of a method makes a new object."""
     objects.trace.guard(source, TypeIs(type(obj)))
     fn = objects.enter(obj.__func__, BuiltinAttr(source, "__func__"))
     owner = objects.enter(obj.__self__, BuiltinAttr(source, "__self__"))
@@ -133,20 +131,19 @@ def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any
 
 
 def cell(objects: Objects, obj: types.CellType, source: Source) -> Any:
-    """Wrap a cell that the program holds as an object. Its content is read at the first load."""
+    """Wrap a cell that the program holds as an object. The first load wraps its content."""
     objects.trace.guard(source, TypeIs(types.CellType))
     return proxy_cell(objects, obj, source)
 
 
 def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
-    """Wrap a C function or a bound C method. The object of a bound method is wrapped."""
+    """Wrap a C function or a bound C method. The object of a bound method is wrapped as well."""
     owner = obj.__self__
     if _is_static(owner):
         return identity(objects, obj, source)
     objects.trace.guard(source, TypeIs(type(obj)))
     owner_source = BuiltinAttr(source, "__self__")
-    # A builtin method that a graph break left on the stack is called next. ``append`` and ``extend`` do not
-    # read the list.
+    # A builtin method on the stack at a graph break is called next. ``append`` does not read the list.
     append_only = obj.__name__ in append_only_lists.APPEND_METHODS and _is_waiting(source)
     proxy = append_only_lists.enter(objects, owner, owner_source) if append_only else None
     if proxy is None:
@@ -161,9 +158,8 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def _c_method(owner: object, bound: Any) -> Any:
-    """Return the C descriptor of the builtin method ``bound`` of ``owner``, or None."""
-    # An attribute of the object or of a class may hide the descriptor, so ``getattr(type, name)`` may find
-    # another object.
+    """Return the C descriptor of ``bound``, a builtin method of ``owner``, or None if no class has one."""
+    # An attribute may hide the descriptor, so ``getattr(type, name)`` may find another object.
     for cls in type(owner).__mro__:
         descriptor = cls.__dict__.get(bound.__name__)
         if not isinstance(descriptor, (types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -174,16 +170,16 @@ def _c_method(owner: object, bound: Any) -> Any:
 
 
 def _is_waiting(source: Source) -> bool:
-    """Whether the value at ``source`` was on the stack when a graph broke. A callable there is called next."""
+    """Whether the value at ``source`` was on the stack at a graph break. A callable there is called next."""
     return isinstance(source, Local) and source.local.startswith((".stack", ".inner"))
 
 
 def _is_static(owner: object) -> bool:
-    """Whether a C function whose ``__self__`` is ``owner`` belongs to a module or class and not to an object."""
+    """Whether a C function with ``owner`` as ``__self__`` belongs to a module or class, not to an object."""
     return (
         owner is None
         or isinstance(owner, (types.ModuleType, type))
-        # pybind11 functions belong to a record.
+        # The ``__self__`` of a pybind11 function is a record of pybind11.
         or type(owner).__module__ == "pybind11_builtins"
     )
 
@@ -202,7 +198,7 @@ def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> An
 
 
 def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> Any:
-    """Wrap a weak reference. Its proxy refers to the proxy of the referent."""
+    """Wrap a weak reference. The proxy is a weak reference to the proxy of the referent."""
     target = obj()
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     if target is None:
@@ -215,12 +211,12 @@ def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> A
 
 
 def weak_proxy(objects: Objects, obj: Any, source: Source) -> Any:
-    """Wrap a weak proxy without a callback. The proxy is a weak proxy of the referent's proxy."""
+    """Wrap a weak proxy without a callback. The proxy is a weak proxy of the proxy of the referent."""
     try:
         target = obj.__sizeof__.__self__
     except (AttributeError, ReferenceError):
         return opaque(objects, obj, source)
-    # CPython has at most one weak proxy without a callback for an object.
+    # For each object, CPython has at most one weak proxy without a callback.
     if isinstance(target, torch.Tensor) or weakref.proxy(target) is not obj:
         return opaque(objects, obj, source)
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
@@ -231,14 +227,14 @@ def weak_proxy(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 _REFERENT: Any = operator.call
-"""Reads the referent of a weak reference. A guard with the referent itself would keep the referent alive."""
+"""Reads the referent of a weak reference. A guard that contained the referent would keep it alive."""
 
 
 # --- kinds ---------------------------------------------------------------------------------------
 
 
 def tensor(objects: Objects, obj: torch.Tensor, source: Source) -> Any:
-    """Wrap a tensor as a fake. The torch side registers a tensor of a wrapper subclass itself."""
+    """Wrap a tensor as a fake. (The torch side itself registers a tensor of a wrapper subclass.)"""
     proxy = objects.trace.torch.enter_tensor(obj, source)
     if id(obj) not in objects.registry.by_original:
         objects.registry.add(obj, proxy, source)
@@ -249,20 +245,20 @@ _REFERENTS: Any = gc.get_referents
 _FROM_NUMPY: Any = torch.from_numpy
 _ITEM: Any = np.generic.item
 _REPR: Any = repr
-"""Functions in the sources of wrapped objects: the guards apply them to the object of the call."""
+"""Functions in ``Converted`` sources. Guards apply them to the object of the call."""
 _KNOWN_ZONES = (None, dt.UTC)
-"""Time zones that cannot run code of the program when a date is formatted or compared."""
+"""Time zones whose code is not the program's. Formatting or comparing a date may call its time zone."""
 
 
 def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
-    """Wrap a NumPy array as the tensor over its memory. NumPy's rules apply to a read-only array."""
+    """Wrap a NumPy array as a tensor that shares its memory. Read-only arrays keep NumPy's rules."""
     if obj.dtype not in TORCH_OF or min(obj.strides, default=0) < 0:
         return deferred(objects, obj, source)
     objects.trace.guard(source, TypeIs(np.ndarray))
     writeable = BuiltinAttr(BuiltinAttr(source, "flags"), "writeable")
     objects.trace.guard(writeable, Equals(obj.flags.writeable))
     with warnings.catch_warnings():
-        # torch warns at the first read-only array of the process.
+        # At the first read-only array of the process, torch warns.
         warnings.simplefilter("ignore")
         real = torch.from_numpy(obj)
     tensor = objects.trace.torch.enter_tensor(real, Converted(source, _FROM_NUMPY))
@@ -271,7 +267,7 @@ def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
 
 
 def scalar(objects: Objects, obj: np.generic, source: Source) -> Any:
-    """Wrap a NumPy scalar: a constant, or a scalar whose number is dynamic."""
+    """Wrap a NumPy scalar. It is a constant, or its number is dynamic (``Scalar``)."""
     objects.trace.guard(source, TypeIs(type(obj)))
     value = obj.item()
     if type(value) not in (int, float):
@@ -285,17 +281,18 @@ def scalar(objects: Objects, obj: np.generic, source: Source) -> Any:
 
 
 def opaque(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object whose state is in compiled code. The program may pass it on; any use breaks the graph."""
+    """Wrap an object whose state is in compiled code. Any use other than passing it on breaks the graph."""
     if hasattr(type(obj), "__next__") or objects.trace.torch.history.is_another(source, obj):
-        # Each call has another object. A guard that held an iterator would keep its items alive.
+        # Each call has a new object. A guard on an iterator would keep its items alive.
         return deferred(objects, obj, source)
     objects.opaque.add(id(obj))
     return identity(objects, obj, source)
 
 
 def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a date or a time span. The object is immutable, and an equal text implies equal behaviour."""
-    if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # another time zone class may be the program's
+    """Wrap a date or a time span. Such an object is immutable, and an equal text implies equal behaviour."""
+    # a time zone of another class may run code of the program
+    if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:
         return opaque(objects, obj, source)
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.trace.guard(Converted(source, _REPR), Equals(repr(obj)))
@@ -304,21 +301,21 @@ def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> Any:
-    """Wrap a decimal number. Its arithmetic breaks the graph, because it reads and writes the thread's context."""
+    """Wrap a decimal number. Arithmetic breaks the graph, because it reads and writes the thread's context."""
     objects.opaque.add(id(obj))
     return guarded_by_repr(objects, obj, source)
 
 
 def deferred(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an object as ``opaque`` does, but guard only its class, since each call has another object."""
+    """Wrap an object as ``opaque`` does, but guard only its class, because each call has a new object."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     return objects.registry.add_itself(obj, source)
 
 
 def iterator(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a partially consumed iterator of CPython's own types. It is its own proxy."""
-    # Each call has its own iterator. Iterators of known types can be read without advancing them.
+    """Wrap a partially consumed iterator of CPython's own types. The iterator is its own proxy."""
+    # Each call has a new iterator. Iterators of known types can be read without advancing them.
     entered = deferred(objects, obj, source)
     consumed_iterators.add(objects, obj, source)
     return entered
@@ -336,7 +333,7 @@ def mapping_proxy(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def thread_local(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a ``threading.local`` as itself. Attributes of the running thread are read name by name."""
+    """Wrap a ``threading.local`` as itself. The attributes of the running thread are read one by one."""
     identity(objects, obj, source)
     objects.add_instance_dict(obj, obj.__dict__, {}, BuiltinAttr(source, "__dict__"))
     return obj
@@ -345,8 +342,9 @@ def thread_local(objects: Objects, obj: object, source: Source) -> Any:
 def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
     """Wrap an instance of a subclass of ``threading.local``.
 
-    The proxy is opaque if the class has code for attribute access, or an ``__init__`` that does more than set
-    attributes to constants. A guard that reads the state of a new thread runs the class's ``__init__``.
+    A guard that reads the object in a new thread runs the ``__init__`` of the class. Therefore the object is
+    opaque if the class has code for attribute access, or an ``__init__`` that does more than set attributes
+    to constants.
     """
     cls = type(obj)
     lookup = objects.classes.lookup
@@ -357,13 +355,11 @@ def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
 
 
 _OF_LOCALS = ("__new__", "__getattribute__", "__setattr__", "__delattr__")
-"""Methods that an accepted subclass of ``threading.local`` inherits unchanged."""
+"""Methods that a supported subclass of ``threading.local`` inherits unchanged."""
 
 
 def _only_sets_constants(function: object) -> bool:
-    """Whether a function, an ``__init__`` without arguments, only stores constants and empty containers in
-    ``self``.
-    """
+    """Whether ``function``, an ``__init__`` without arguments, only stores constants and empty containers."""
     if type(function) is not types.FunctionType or function.__code__.co_argcount != 1:
         return False
     kinds = [kind_of(name) for _, _, _, name, _ in units(function.__code__)]
@@ -381,10 +377,10 @@ _CONSTANT_STORES = (
     | Kind.STARTS
     | Kind.RETURNS
 )
-"""The kinds of instructions that an ``__init__`` of attribute stores consists of."""
+"""The kinds of instructions in an ``__init__`` that only sets attributes."""
 
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
-"""The class of running collectives. Each call has its own object."""
+"""The class of the handles of running collectives. Each call has a new object."""
 
 HANDLERS: dict[type, Handler] = {
     type(None): singleton,
@@ -457,10 +453,10 @@ HANDLERS: dict[type, Handler] = {
     types.FrameType: deferred,
     torch.Size: containers.size,
     **dict.fromkeys((dt.date, dt.datetime, dt.time, dt.timedelta), guarded_by_repr),
-    type(np.empty(0).flags): guarded_by_repr,  # NumPy makes a new object at each read
+    type(np.empty(0).flags): guarded_by_repr,  # NumPy makes a new object for each read
     decimal.Decimal: decimal_number,
 }
-"""Maps exact types to functions that wrap their instances. ``_handler_of_kind`` handles the rest."""
+"""Maps exact types to functions that wrap their instances. ``_handler_of_kind`` handles all other types."""
 
 
 _OPERATORS = (
@@ -493,5 +489,5 @@ def _handler_of_kind(obj: object) -> Handler:
 
 
 def _is_native_iterator(cls: type) -> bool:
-    """Whether ``cls`` is an iterator type of CPython. The program cannot change a class of CPython."""
+    """Whether ``cls`` is an iterator type of CPython. The program cannot change such a class."""
     return hasattr(cls, "__next__") and not is_heap_type(cls)

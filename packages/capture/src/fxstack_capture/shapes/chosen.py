@@ -1,9 +1,10 @@
 """Sizes and numbers that the user made symbolic by naming their source or their value.
 
-An entry of ``dynamic_sources`` or ``unbacked_sources`` is a source name in torch's notation (``L['x']``,
-``G['scale']``), a regular expression that matches the beginning of such a name, or the name that fxstack's
-messages show (``x``). ``:N`` at the end restricts the entry to dimension N. Both the options and the settings
-of the same names in ``torch.compiler.config`` (with their environment variables) apply.
+An entry of ``dynamic_sources`` or ``unbacked_sources`` has one of three forms: a source name in torch's
+notation (``L['x']``, ``G['scale']``), a regular expression that matches the beginning of such a name, or a
+name as in fxstack's messages (``x``). A ``:N`` at the end restricts the entry to dimension N. Entries come
+from the options and from the settings of the same names in ``torch.compiler.config`` (with their environment
+variables). Both apply.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _WITH_DIMENSION: Final = re.compile(r"(.+):(\d+)")
 _WHITESPACE: Final = re.compile(r"\s")
 
 Entry = tuple[str, int | None]
-"""A pattern, and the dimension that the entry is restricted to; None for all dimensions."""
+"""A pair: a pattern, and the dimension to which it applies. None stands for all dimensions."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -47,16 +48,17 @@ class Choices:
     unbacked: tuple[Entry, ...] = ()
     """The entries of ``unbacked_sources``."""
     values: frozenset[str] = frozenset()
-    """Sizes and integers that are chosen by value, as text (``dynamic_values``)."""
+    """Sizes and integers that are chosen by their value (``dynamic_values``). The values are texts."""
     parameters: Mapping[Source, Source] = field(default_factory=dict)
-    """Maps sources of the frame to sources with the names that the program uses for the same arguments.
+    """Maps the frame's sources of arguments to the sources with the program's names.
 
     The names differ in a call of a module, where the program's names are the parameters of ``forward``.
     """
 
     def is_dynamic(self, source: Source, dim: int, size: int) -> bool:
-        """Whether the size of dimension ``dim`` of the tensor at ``source`` is chosen, by its source or by its
-        value ``size``.
+        """Whether a size is chosen to be symbolic, by its source or by its value ``size``.
+
+        It is the size of dimension ``dim`` of the tensor at ``source``.
         """
         return str(size) in self.values or self.is_named_dynamic(source, dim)
 
@@ -71,7 +73,7 @@ class Choices:
     def is_dynamic_number(self, source: Source, value: float) -> bool:
         """Whether the int or float at ``source`` is chosen, by its source or by its value.
 
-        Numbers are never unbacked, so both lists have the same meaning for numbers.
+        Numbers are never unbacked. Therefore both lists mean the same for numbers.
         """
         if isinstance(value, int) and str(value) in self.values:
             return True
@@ -81,7 +83,7 @@ class Choices:
     def _is_listed(self, entries: tuple[Entry, ...], source: Source, dim: int | None) -> bool:
         """Whether an entry matches ``source``.
 
-        ``dim`` is None for a number; then an entry for any dimension matches.
+        For a number, ``dim`` is None, and an entry for any dimension matches.
         """
         names = torch_name(source, self.parameters), self._in_program(source).name
         return any(
@@ -90,18 +92,18 @@ class Choices:
         )
 
     def _in_program(self, source: Source) -> Source:
-        """Return the source by the program's name of the argument (see ``parameters``)."""
+        """Return the source with the program's name of the argument (see ``parameters``)."""
         return self.parameters.get(source, source)
 
 
 NOTHING_CHOSEN: Final = Choices()
-"""The choices of most traces. The policy skips its checks for this object."""
+"""The choices of most traces: none. The policy skips its checks for this object."""
 
 
 def _matches(pattern: str, names: tuple[str, str]) -> bool:
-    """Whether ``pattern`` matches ``names``: torch's name and fxstack's name.
+    """Whether ``pattern`` matches one of ``names``: torch's name, or fxstack's name.
 
-    A regular expression matches only the beginning of torch's name.
+    A regular expression is matched only with torch's name, from its beginning.
     """
     if pattern in names:
         return True
@@ -111,7 +113,7 @@ def _matches(pattern: str, names: tuple[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """Return the compiled pattern; None, with a warning, if it is not a regular expression."""
+    """Return the compiled pattern. If it is not a regular expression, warn and return None."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -126,7 +128,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
 def choices_of(options: CaptureOptions, parameters: Callable[[], Mapping[Source, Source]]) -> Choices:
     """Return the choices of the options and of torch's settings.
 
-    Called once for each trace. ``parameters`` is called only if they choose a source by name.
+    Called once for each trace. ``parameters`` is called only if an entry chooses a source by name.
     """
     dynamic = _entries(f"{options.dynamic_sources},{_setting('dynamic_sources')}")
     unbacked = _entries(f"{options.unbacked_sources},{_setting('unbacked_sources')}")
@@ -137,7 +139,9 @@ def choices_of(options: CaptureOptions, parameters: Callable[[], Mapping[Source,
 
 
 def _setting(name: str) -> str:
-    """Return a text setting of ``torch.compiler.config``; "" in versions of torch that lack the setting."""
+    """Return a text setting of ``torch.compiler.config``. Return "" if this version of torch lacks the
+    setting.
+    """
     return getattr(torch.compiler.config, name, "") or ""
 
 
@@ -145,9 +149,10 @@ def _setting(name: str) -> str:
 
 
 def torch_name(source: Source, parameters: Mapping[Source, Source]) -> str:
-    """Return the name that ``torch.compile`` uses for a source (``L['x']``), or fxstack's name if torch has none.
+    """Return the name that ``torch.compile`` uses for a source (``L['x']``). If torch has none, return
+    fxstack's name.
 
-    ``parameters`` is as in ``Choices``.
+    ``parameters`` is ``Choices.parameters``.
     """
     source = parameters.get(source, source)
     rule = _NAMES.get(type(source))
@@ -179,5 +184,5 @@ _NAMES: dict[type, Callable[[Any, Mapping[Source, Source]], str]] = {
 }
 """Maps types of sources to functions that return torch's name of a source.
 
-Other sources have no name in torch.
+Sources of other types have no name in torch.
 """

@@ -1,9 +1,9 @@
 """Shape contracts: which sizes of a call's arguments are symbolic, in the notation of ``torch.export``.
 
 A contract is a ``dynamic_shapes`` specification. It lists the arguments by name or by position, with the same
-nesting as the arguments. For every tensor it holds a dictionary or a list of dimensions (see ``dims``).
-``ShapeContract`` is the specification, checked as far as possible without arguments. ``bind`` compares it
-with the arguments of one call. ``contract_checks`` checks the assumptions of the trace.
+nesting as the arguments. For each tensor it has a dictionary or a list of dimensions (see ``dims``).
+``ShapeContract`` is a specification that has been checked as far as possible without arguments. ``bind``
+compares it with the arguments of one call. ``contract_checks`` checks the assumptions of the trace.
 """
 
 from __future__ import annotations
@@ -20,31 +20,33 @@ from fxstack_capture.shapes.dims import DimRule, Exactly, Hint, Named, Root, dim
 from fxstack_capture.sources import InstanceAttr, Item, Key, Source
 from fxstack_capture.torch_compat import pytree as _pytree
 
-# Limits: a contract applies to the frame of the given function up to its first graph break. Sizes after the
-# break become symbolic when they change. Sizes of 0 and 1 under a named Dim get their own graph; export needs
+# Limits: a contract applies to the frame of the given function up to its first graph break. After the break,
+# sizes become symbolic when they change. Sizes of 0 and 1 under a named Dim get their own graph; export needs
 # an example of 2 or more.
 
 
 class ShapeContractError(ConstraintViolationError):
-    """A call or the program violates the agreed sizes, which marks or ``dynamic_shapes`` declare."""
+    """Sizes violate an agreement: a mark or ``dynamic_shapes``. The call or the program is the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The value of a named dimension in one call. ``_check_named`` finds it from the sizes of the arguments."""
+    """The value of a named dimension in one call. ``_check_named`` computes it from the sizes of the
+    arguments.
+    """
 
     root: Root
     """The named dimension with its range."""
     value: int
-    """The value of the name in this call, for example 4 for ``2*b`` and a size of 8."""
+    """The value of the name in this call. For example, the formula ``2*b`` and a size of 8 give 4."""
     seen: str
-    """The size that gave the value, for messages: ``x.size(0)``."""
+    """The size from which the value was computed, for messages: ``x.size(0)``."""
     low: int
-    """The lowest value that shares a graph with other values. Below it, some size is 0 or 1."""
+    """The lowest value that can share a graph with other values. Below it, some size is 0 or 1."""
 
     @property
     def apart(self) -> bool:
-        """Whether the present value is below ``low`` and needs its own graph."""
+        """Whether this call's value is below ``low``, so that it needs its own graph."""
         return self.value < self.low
 
 
@@ -52,22 +54,22 @@ class Solved:
 class Bound:
     """A contract bound to the arguments of one call, as the trace uses it.
 
-    It holds the rules of the dimensions of each tensor (by ``id``), and the rules of integers.
+    The contract has rules for the dimensions of tensors, and rules for integers.
     """
 
     tensors: dict[int, tuple[DimRule, ...]] = field(default_factory=dict)
     """The rules of the dimensions of each tensor, by the id of the tensor."""
     numbers: dict[Source, Hint | None] = field(default_factory=dict)
-    """The rules of integers, by source. None for an integer that stays constant."""
+    """The rules of integers, by source. None stands for an integer that stays constant."""
     roots: dict[str, Solved] = field(default_factory=dict)
     """The values of the named dimensions in this call, by name."""
     names: dict[Source, str] = field(default_factory=dict)
     """The names that the user gives to the tensors, by source.
 
-    They differ from the frame's names in a call of a module, which passes ``args``.
+    In a call of a module, the frame has other names, because the frame has ``args`` and ``kwargs``.
     """
     alive: list[torch.Tensor] = field(default_factory=list)
-    """Keeps the tensors alive, because their ids are keys of ``tensors``."""
+    """Keeps the tensors alive, because ``tensors`` is keyed by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ class ShapeContract:
     def _by_name(self, names: list[str]) -> Mapping[str, Any]:
         """Return the specifications of the arguments by name.
 
-        ``names`` are the names of the arguments, in order. Raises ShapeContractError for unknown names or too many
-        entries.
+        ``names`` are the names of the arguments, in order. Raises ShapeContractError if the specification has
+        unknown names or too many entries.
         """
         if isinstance(self.spec, Mapping):
             unknown = [name for name in self.spec if name not in names]
@@ -159,7 +161,7 @@ def _check_names(spec: object) -> None:
 def _dims_in(spec: object) -> Iterator[Any]:
     """Yield the entries for dimensions in a specification.
 
-    An invalid entry is yielded too. It raises an error when the contract is compared with the arguments.
+    Invalid entries are included. They raise an error when the contract is compared with the arguments.
     """
     if isinstance(spec, Mapping):
         for item in spec.values():
@@ -193,7 +195,7 @@ def _walk(spec: object, value: object, path: _Path, bound: Bound) -> None:
 
 
 def _parts(value: object, path: _Path) -> dict[object, tuple[object, _Path]] | None:
-    """Return the items of a container by key or index, each with its path.
+    """Return the parts of a container, key or index -> (value, path).
 
     Return None if ``value`` is not a container.
     """
@@ -214,9 +216,9 @@ def _parts(value: object, path: _Path) -> dict[object, tuple[object, _Path]] | N
 def _pair_with_spec(
     spec: object, parts: dict[object, tuple[object, _Path]], path: _Path
 ) -> Iterator[tuple[Any, object, _Path]]:
-    """Return every part of a container with its specification and its path.
+    """Yield (specification, value, path) for each part of a container.
 
-    Raises ShapeContractError if the structures differ.
+    Raises ShapeContractError if the specification and the container have different structures.
     """
     if spec is None:
         entries: dict[object, Any] = dict.fromkeys(parts)
@@ -240,7 +242,7 @@ def _entries(parts: Mapping[object, object]) -> str:
 
 
 def _tensor_rules(spec: object, tensor: torch.Tensor, path: _Path) -> tuple[DimRule, ...]:
-    """Return the rule of each dimension of a tensor that ``spec``, a list or a dictionary, describes."""
+    """Return the rule of each dimension of a tensor. ``spec`` is a list or a dictionary."""
     rank: int = tensor.dim()
     if spec is None:
         return (None,) * rank
@@ -262,7 +264,7 @@ def _tensor_rules(spec: object, tensor: torch.Tensor, path: _Path) -> tuple[DimR
 def _by_dim(spec: Mapping[Any, Any], rank: int, path: _Path) -> tuple[DimRule, ...]:
     """Return the rules of ``spec``, a dictionary by dimension, for a tensor with ``rank`` dimensions.
 
-    Absent dimensions are constants.
+    Dimensions that ``spec`` omits are constants.
     """
     rules: list[DimRule] = [None] * rank
     for dim, entry in spec.items():
@@ -277,7 +279,7 @@ def _by_dim(spec: Mapping[Any, Any], rank: int, path: _Path) -> tuple[DimRule, .
 def _note(tensor: torch.Tensor, rules: tuple[DimRule, ...], path: _Path, bound: Bound) -> None:
     """Add the rules of a tensor to ``bound`` and check its sizes.
 
-    Raises ShapeContractError if an earlier argument is the same tensor with other rules.
+    Raises ShapeContractError if the same tensor is an earlier argument with different rules.
     """
     if bound.tensors.setdefault(id(tensor), rules) != rules:
         raise ShapeContractError(
@@ -309,7 +311,7 @@ def _note_number(spec: object, value: int, path: _Path, bound: Bound) -> None:
 def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
     """Raise ShapeContractError if a size or number violates its rule.
 
-    ``name`` names it in the message (``x.size(0)``).
+    ``name`` names the size or number in the message (``x.size(0)``).
     """
     if isinstance(rule, Exactly) and size != rule.value:
         raise ShapeContractError(f"{name} is {size}, but its shape contract requires {rule.value}.")
@@ -322,8 +324,8 @@ def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
 def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
     """Solve the formula of a named dimension for its name, and record the result in ``bound``.
 
-    Raises ShapeContractError if there is no solution, if it is out of range, or if an earlier size gives another
-    value.
+    Raises ShapeContractError in three cases: there is no solution, the solution is out of range, or an
+    earlier size gave the name another value.
     """
     root, value = rule.root, rule.solve(size)
     if value is None:
@@ -339,7 +341,7 @@ def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
             f"{name} is {size}, which requires {root.name} = {value}, but {earlier.seen} requires"
             f" {root.name} = {earlier.value}."
         )
-    # ``low`` must suit every size with the name, and each size may have its own formula.
+    # ``low`` must be valid for every size with this name, and each size may have its own formula.
     low = max(rule.lowest, earlier.low if earlier else max(root.bounds.min or 0, 2))
     first_size = earlier.seen if earlier else name
     bound.roots[root.name] = Solved(root, value, first_size, low)
@@ -348,8 +350,8 @@ def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
 def demand_general(bound: Bound | None) -> None:
     """Raise ShapeContractError if the call has sizes that are never symbolic.
 
-    ``bound`` is None without a contract. Called by ``capture_whole`` (``export``), whose one graph must serve all
-    sizes.
+    ``capture_whole`` (``export``) calls this, because its one graph must serve all sizes. ``bound`` is None
+    without a contract.
     """
     if bound is None:
         return

@@ -1,9 +1,10 @@
 """Whether a program satisfies its shape contract: one graph must serve every value of a named dimension.
 
-Each assumption of a trace about its symbols is a guard. For a named dimension the trace must not assume more
-than the contract declares: not one value, not equality with another dimension, not a smaller range, and not a
-branch that other values would not take. This module evaluates the guards on values in the range of the
-contract. The error names the first value that violates a guard, with the user's line.
+Each assumption of a trace about its symbols is a guard. The trace must not assume more about a named
+dimension than the contract declares. It must not assume one value, equality with another dimension, or a
+smaller range. It must not take a branch that some value in the range would not take. This module evaluates
+the guards on values in the range of the contract. The error names the first value that violates a guard, with
+the user's line.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.geometry import Geometry, NamedSymbol
 from fxstack_capture.shapes.symbolic.words import at_line, because, readable
 
-# Limits: the check evaluates about 300 values of a range, and some combinations of several names. A guard
-# that none of these values violates stays a guard, so a call that violates the guard compiles again.
+# Limits: the check evaluates about 300 values of a range, and some combinations of several names. If none of
+# these values violates a guard, the guard stays, and a call that violates it compiles again.
 
 _MAX_SIZE = 2**47
-"""No tensor has more elements than there are addresses. A greater upper bound excludes no tensor."""
+"""The largest size that matters, the number of addresses. A greater upper bound excludes no tensor."""
 _NEIGHBOURS = 40
-"""Number of values tried on each side of the present value, and from the lower end."""
+"""How many values are tried on each side of the call's value, and above the lower end."""
 _MAX_STEP = 16
-"""The largest period that ``_suggestion`` looks for, such as 8 in ``8*_b``."""
+"""The largest period that ``_suggestion`` tries, such as 8 in ``8*_b``."""
 _MAX_COMBINATIONS = 400
-"""Approximate number of combinations of values of several names that are tried."""
+"""Approximate limit of the combinations of values that are tried for several names."""
 
 
 def check_contract(geometry: Geometry) -> None:
     """Raise ``ShapeContractError`` if the trace does not hold for all sizes that the contract allows.
 
-    Called when the trace is complete, before its guards are made (``shape_guards``).
+    ``shape_guards`` calls this when the trace is complete, before it makes the guards.
     """
     if not geometry.named:
         return
     named = list(geometry.named.values())
     problems = [*_report_fixed_names(geometry, named), *_report_equal_names(geometry, named)]
-    # A name with one value violates most guards. Their errors would only repeat the first error.
+    # If a name has only one value, most guards fail. Their errors would only repeat the first error.
     if not problems:
         problems = [*_report_branches(geometry, named)] or [*_report_narrowed_ranges(geometry, named)]
     if problems:
@@ -49,7 +50,7 @@ def check_contract(geometry: Geometry) -> None:
 
 
 def _resolve(geometry: Geometry, expr: sympy.Basic) -> Any:
-    """Return ``expr`` with every symbol replaced by the expression that ShapeEnv found equal to the symbol."""
+    """Return ``expr`` with each symbol replaced by the expression that ShapeEnv knows to be equal."""
     for _ in range(len(geometry.env.replacements) + 1):
         replaced = {s: r for s in expr.free_symbols if (r := geometry.env.replacements.get(s))}
         if not replaced:
@@ -59,7 +60,7 @@ def _resolve(geometry: Geometry, expr: sympy.Basic) -> Any:
 
 
 def _report_fixed_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each name to which the trace gave one value."""
+    """Yield an error for each name that the trace fixed to one value."""
     for dimension in named:
         value = _resolve(geometry, dimension.symbol)
         if value.is_number:
@@ -71,7 +72,7 @@ def _report_fixed_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterato
 
 
 def _report_equal_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each name that the trace made equal to another name or to an expression."""
+    """Yield an error for each name that the trace assumed to equal another name or an expression."""
     by_value: dict[sympy.Basic, NamedSymbol] = {}
     for dimension in named:
         value = _resolve(geometry, dimension.symbol)
@@ -95,7 +96,7 @@ def _report_equal_names(geometry: Geometry, named: list[NamedSymbol]) -> Iterato
 def _report_branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
     """Yield an error for each guard that does not hold in the whole ranges of its named dimensions.
 
-    Guards that also have other symbols are skipped, because the contract does not describe the other sizes.
+    Guards that contain further symbols are skipped, because the contract does not describe those sizes.
     """
     symbols = {_resolve(geometry, dimension.symbol): dimension for dimension in named}
     checked = set()
@@ -115,9 +116,9 @@ def _report_branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[s
 
 
 def _report_narrowed_ranges(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Yield an error for each name whose range became smaller without a guard that shows it.
+    """Yield an error for each name whose range the trace narrowed without a guard.
 
-    A range can shrink this way if the dimension equals another dimension with a smaller range.
+    This happens if the dimension equals another dimension with a smaller range.
     """
     for dimension in named:
         symbol = _resolve(geometry, dimension.symbol)
@@ -141,9 +142,9 @@ def _holds(expr: sympy.Basic, values: dict[sympy.Basic, sympy.Integer]) -> bool:
 
 
 def _values(dimension: NamedSymbol) -> list[int]:
-    """Return test values in the range of ``dimension``.
+    """Return the values of ``dimension`` to try, all of them in its range.
 
-    They are near the ends of the range, near the present value, and near powers of two.
+    They are near the ends of the range, near the call's value, and near powers of two.
     """
     low, high, present = dimension.lowest, dimension.highest, dimension.solved.value
     top = int(high) if high < _MAX_SIZE else _MAX_SIZE
@@ -160,9 +161,9 @@ def _values(dimension: NamedSymbol) -> list[int]:
 def _counterexample(
     geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]
 ) -> list[tuple[NamedSymbol, int]] | None:
-    """Return values of the dimensions that violate the guard ``expr``, each with its dimension.
+    """Return values that violate the guard ``expr``, as pairs (dimension, value).
 
-    Return None if no tried combination of values violates it.
+    Return None if no combination that was tried violates the guard.
     """
     symbols = [_resolve(geometry, dimension.symbol) for dimension in concerned]
     tried = [_values(dimension) for dimension in concerned]
@@ -175,12 +176,12 @@ def _counterexample(
 def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
     """Return the combinations of values to try.
 
-    ``tried`` has the values of each dimension. A single dimension gets all of its values, several dimensions get a
-    part.
+    ``tried`` has the values of each dimension. For a single dimension, all values are tried. For several
+    dimensions, only a part is tried.
     """
     if len(tried) == 1:
         return ((value,) for value in tried[0])
-    # sympy evaluates the guard for each combination, so a few values of each name must do.
+    # sympy evaluates the guard for each combination, so each name gets only a few values.
     each = max(2, int(_MAX_COMBINATIONS ** (1 / len(tried))))
     spread = [values[:: max(1, len(values) // each)] for values in tried]
     return itertools.islice(itertools.product(*spread), 4 * _MAX_COMBINATIONS)
@@ -189,7 +190,7 @@ def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
 def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]) -> str:
     """Return the advice that follows "fix:" in an error about the guard ``expr``.
 
-    If a multiple of the dimension, or a smaller range, explains the guard, the advice names it.
+    If the guard holds exactly for multiples of a number, or for a smaller range, the advice names these.
     """
     general = "change this line, or use Dim.AUTO or Dim.DYNAMIC"
     if len(concerned) > 1:
@@ -216,7 +217,9 @@ def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymb
 
 
 def _edge(holds: Callable[[int], bool], inside: int, outside: int) -> int:
-    """Return the last value from ``inside`` towards ``outside`` for which ``holds`` is true, by bisection."""
+    """Return the last value on the way from ``inside`` to ``outside`` for which ``holds`` is true, by
+    bisection.
+    """
     while abs(outside - inside) > 1:
         middle = (inside + outside) // 2
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)
@@ -224,5 +227,7 @@ def _edge(holds: Callable[[int], bool], inside: int, outside: int) -> int:
 
 
 def _is_periodic(holds: Callable[[int], bool], present: int, step: int) -> bool:
-    """Whether the guard holds for ``present`` plus small multiples of ``step``, and for no value next to them."""
+    """Whether the guard holds for ``present`` plus small multiples of ``step``, and not for the values beside
+    them.
+    """
     return all(holds(present + k * step) and not holds(present + k * step + 1) for k in range(1, 4))

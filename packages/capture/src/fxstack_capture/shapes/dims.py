@@ -26,7 +26,7 @@ EXPECTED = "None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Inclusive bounds. None stands for a missing bound."""
+    """Inclusive bounds. A bound of None is missing."""
 
     min: int | None = None
     max: int | None = None
@@ -36,7 +36,7 @@ class Range:
 
     @property
     def text(self) -> str:
-        """The bounds as arguments of ``Dim``; "" without bounds."""
+        """The bounds as arguments of ``Dim``, as text. "" without bounds."""
         low = f"min={self.min}" if self.min else ""
         high = f"max={self.max}" if self.max is not None else ""
         return ", ".join(filter(None, (low, high)))
@@ -44,19 +44,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Exactly:
-    """The size must be ``value``. Another size is an error of the caller."""
+    """The size must be ``value``. It is the caller's error if it differs."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The size gets its own symbol, which is independent of other sizes."""
+    """The size gets a symbol of its own, independent of other sizes."""
 
     strict: bool
-    """Whether a program that needs one specific size is an error."""
+    """Whether it is an error if the program needs one specific size."""
     bounds: Range
-    """The range in which the size may be. Another size is an error."""
+    """The range of the size. It is an error if the size is outside of it."""
 
     def __str__(self) -> str:
         name = "Dim.DYNAMIC" if self.strict else "Dim.AUTO"
@@ -65,7 +65,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A named dimension. All formulas of one call must give it the same value."""
+    """A named dimension. All formulas with this name must give it the same value in one call."""
 
     name: str
     bounds: Range
@@ -93,27 +93,31 @@ class Named:
         return f"{product} {sign} {abs(self.offset)}" if self.offset else product
 
     def solve(self, size: int) -> int | None:
-        """Return the value of the root for which the formula equals ``size``; None without an integer solution."""
+        """Return the value of the root for which the formula equals ``size``. None if this value is not an
+        integer.
+        """
         value, remainder = divmod(size - self.offset, self.scale)
         return None if remainder else value
 
     @property
     def lowest(self) -> int:
-        """The smallest value of the root for which the size is neither 0 nor 1, because sizes 0 and 1 are never
-        symbolic.
+        """The smallest value of the root for which the size is neither 0 nor 1.
+
+        Sizes 0 and 1 are never symbolic.
         """
         return -((self.offset - 2) // self.scale)
 
 
 DimRule: TypeAlias = Exactly | Hint | Named | None
-"""The record of one dimension. None keeps the size constant."""
+"""The rule of one dimension. None means that the size stays constant."""
 
 
 def dim_rule(dim: object, position: str) -> DimRule:
     """Return the record of ``dim``, one entry of a ``dynamic_shapes`` specification.
 
     Raises:
-        TypeError: ``dim`` is none of the entries in the table above; ``position`` (`` at x[0]``) names it in the message.
+        TypeError: ``dim`` is none of the entries in the table above. ``position`` (`` at x[0]``) is its place
+            in the message.
     """
     if dim is None:
         return None
@@ -133,7 +137,9 @@ def _hint_rule(dim: Any) -> Hint | None:
 
 
 def _named_rule(dim: Any) -> Named:
-    """Return the rule of a ``Dim`` or of a linear formula of a ``Dim``, which torch holds as a function."""
+    """Return the rule of a ``Dim``, or of a linear formula of a ``Dim``. Torch represents the formula as a
+    function.
+    """
     if not hasattr(dim, "fn"):
         return Named(_root(dim))
     start = int(dim.fn(0))

@@ -23,7 +23,7 @@ from fxstack_capture.sources import Affine, Size, Source, StorageOffset, Stride
 from fxstack_capture.torch_compat import ValueRanges, int_oo
 
 Number: TypeAlias = int | torch.SymInt
-"""A number of a fake: constant or symbolic."""
+"""A number of a fake: an int or float, or a symbolic number."""
 _DIMS = {Kind.DUCK: DimDynamic.DUCK, Kind.OWN: DimDynamic.DYNAMIC}
 
 
@@ -40,14 +40,17 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class NamedSymbol:
-    """The symbol of a named dimension of a contract. ``contract_checks`` compares the two."""
+    """The symbol of a named dimension of a contract.
+
+    ``contract_checks`` compares the assumptions about the symbol with the contract.
+    """
 
     symbol: sympy.Symbol
-    """The symbol in ShapeEnv, which stands for the name and not for a size."""
+    """The symbol in ShapeEnv. It stands for the name, not for a size."""
     number: torch.SymInt
     """The symbol as a number of the trace."""
     solved: Solved
-    """The value in the traced call, and the part of the contract."""
+    """The value of the name in the traced call, with the rule in the contract."""
 
     @property
     def name(self) -> str:
@@ -56,23 +59,23 @@ class NamedSymbol:
 
     @property
     def label(self) -> str:
-        """The name, and the size of the call that has it, for messages."""
+        """The name with the argument size that gave its value, for messages."""
         return f"{self.name} ({self.solved.seen})"
 
     @property
     def lowest(self) -> int:
-        """The lowest value for which the graph of the trace must hold. Below it, some size is 0 or 1."""
+        """The lowest value that the graph of the trace must serve. Below it, some size is 0 or 1."""
         return self.solved.low
 
     @property
     def highest(self) -> Any:
-        """The highest value that the contract allows; infinity if it has no upper bound."""
+        """The highest value that the contract allows. Infinity if there is no upper bound."""
         high = self.solved.root.bounds.max
         return int_oo if high is None else high
 
 
 class Geometry:
-    """The maker of symbols for one trace, and the record of what each symbol stands for."""
+    """The maker of symbols for one trace. It records the number that each symbol stands for."""
 
     def __init__(self, make_env: Callable[[], CaptureShapeEnv]) -> None:
         """``make_env`` is called once, when the trace needs its first symbol. Most traces need no symbol."""
@@ -83,16 +86,18 @@ class Geometry:
         self._symbolic: set[Source] = set()
         """The sources in ``bindings``."""
         self.primary: dict[sympy.Symbol, tuple[Source, Any]] = {}
-        """By symbol: the source that defines the symbol, and the number of the trace there."""
+        """Maps a symbol to the source that defines it, and to the number that the trace has for it."""
         self.strict: dict[sympy.Symbol, Source] = {}
-        """Symbols that must stay symbolic, with their sources.
+        """Maps symbols that must stay symbolic to their sources.
 
-        The user gets an error if the program needs one value.
+        If the program needs one value of such a symbol, the user gets an error.
         """
         self.named: dict[str, NamedSymbol] = {}
         """The symbols of named dimensions, by name."""
         self._of_shape_id: dict[str, torch.SymInt] = {}
-        """The first unbacked size with each ``shape_id``. Later sizes with the id equal it."""
+        """Maps a ``shape_id`` to the first unbacked size with this id. Later sizes with the id must equal the
+        first.
+        """
         self.argument_names: Mapping[Source, str] = {}
         """The names that a shape contract gives to arguments, for messages."""
 
@@ -105,7 +110,7 @@ class Geometry:
 
     @property
     def computed(self) -> Mapping[sympy.Symbol, Computed]:
-        """Definitions of the symbols that stand for operations on floats."""
+        """The definitions of symbols that are results of operations on floats."""
         return self._env.floats.computed if self._env is not None else {}
 
     @property
@@ -118,7 +123,7 @@ class Geometry:
     ) -> tuple[list[Number], list[Number], Number]:
         """Return sizes, strides and storage offset for the fake of the tensor ``real``, as ``plan`` demands.
 
-        ``like`` are the sizes of another tensor. If given, they are the sizes of this tensor too.
+        ``like`` are the sizes of another tensor. If given, this tensor gets the same sizes.
         """
         if like is None:
             sizes = [
@@ -137,14 +142,14 @@ class Geometry:
         return source in self._symbolic
 
     def source_of(self, symbol: sympy.Symbol) -> Source | None:
-        """Return the source of the number that ``symbol`` stands for; None for other symbols."""
+        """Return the source of the number that ``symbol`` stands for. None for a symbol without a source."""
         definition = self.primary.get(symbol)
         return None if definition is None else definition[0]
 
     def size(self, value: int, source: Source, plan: SizePlan) -> Number:
-        """Return a size of an input, with the present value ``value``, as its plan demands.
+        """Return a size of an input, with the value ``value`` in this call, as its plan demands.
 
-        It is constant, symbolic, unbacked, or a formula of a named dimension.
+        The size is constant, symbolic, unbacked, or a formula of a named dimension.
         """
         if plan.kind is Kind.STATIC:
             return value
@@ -199,12 +204,12 @@ class Geometry:
     def number(self, value: int, source: Source) -> Number:
         """Make a symbol for an integer that may be 0, 1 or negative.
 
-        Examples are a stride, an offset and an int argument.
+        Such integers are strides, offsets and int arguments.
         """
         return self._make_number(self._free_symbol(value, source), value, source)
 
     def contracted_number(self, value: int, source: Source, hint: Hint) -> Number:
-        """Make a symbol for an int argument to which a contract gives the rule ``hint``."""
+        """Make a symbol for an int argument. ``hint`` is the rule of a contract for the argument."""
         expr = self._free_symbol(value, source, hint.bounds)
         if hint.strict:
             self.strict[expr] = source
@@ -219,7 +224,7 @@ class Geometry:
     def drawn(self, value: float, source: Source) -> Any:
         """Make a symbol for a number that differs from run to run, such as a random number.
 
-        ``value`` is an example. The number is an input on which no guard may depend.
+        ``value`` is an example. The number is an input of the graph. No guard may depend on it.
         """
         expr = self._free_symbol(value, source)
         self.env.drawn.add(expr)
@@ -229,11 +234,11 @@ class Geometry:
         return number
 
     def drawn_at(self, expr: sympy.Basic) -> Source | None:
-        """Return the source of a number that ``drawn`` made; None for other numbers."""
+        """Return the source of a number that ``drawn`` made. None for any other number."""
         return self.primary[expr][0] if expr in self.env.drawn else None
 
     def _free_symbol(self, value: float, source: Source, bounds: Range | None = None) -> sympy.Expr:
-        """Make a symbol that may be 0, 1 or negative. ShapeEnv assumes that other symbols are at least 2."""
+        """Make a symbol that may be 0, 1 or negative. ShapeEnv assumes that symbols of sizes are at least 2."""
         return self.env.create_symbol(
             value,
             source=NamedSource(source),
@@ -244,11 +249,11 @@ class Geometry:
         )
 
     def _unbacked_size(self, source: Source, plan: SizePlan) -> torch.SymInt:
-        """Make an unbacked size: no decision may depend on its value."""
+        """Make an unbacked size. No decision may depend on its value."""
         size = self.env.create_unbacked_symint(NamedSource(source))
         expr = size.node.expr
-        # ShapeEnv demands that a node of the graph computes each unbacked symbol. An input computes
-        # this symbol.
+        # ShapeEnv demands that a node of the graph computes each unbacked symbol. This symbol is an input
+        # instead.
         self.env.pending_fresh_unbacked_symbols.clear()
         self.env._constrain_range_for_size(expr)
         self.strict[expr] = source
@@ -265,10 +270,10 @@ class Geometry:
     def _strides(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, sizes: list[Number]
     ) -> list[Number]:
-        """Return the strides of a fake: formulas of its sizes, symbols or constants."""
+        """Return the strides of a fake. Each is a formula of sizes, a symbol or a constant."""
         strides: list[Any] = [None] * real.dim()
         real_strides = real.stride()
-        # From the smallest stride up: an inferred stride is a formula of the stride before it.
+        # Begin with the smallest stride, because an inferred stride is a formula of the stride before it.
         for dim in sorted(range(real.dim()), key=lambda d: (real_strides[d], real.size(d), -d)):
             planned = plan.strides[dim]
             if isinstance(planned, Inferred):
@@ -284,16 +289,16 @@ class Geometry:
     def _share(self, number: Number, source: Source) -> Number:
         """Return ``number``, a size of another tensor, as the size at ``source``.
 
-        A binding demands that they are equal.
+        A binding demands that the two sizes are equal.
         """
         if isinstance(number, torch.SymInt):
             self._add_binding(source, number.node.expr)
         return number
 
     def _make_number(self, expr: sympy.Expr, value: int, source: Source) -> Number:
-        """Return ``expr``, with the present value ``value``, as a number of the trace.
+        """Return ``expr`` as a number of the trace. ``value`` is its value in this call.
 
-        It is an int if the expression is constant.
+        The number is an int if the expression is constant.
         """
         number = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))
         return number if type(number) is int else self._register(expr, number, source)
@@ -304,7 +309,7 @@ class Geometry:
         self._symbolic.add(source)
 
     def _register(self, expr: sympy.Expr, number: object, source: Source) -> Any:
-        """Record that ``source`` has the number ``number``, and return it.
+        """Record that the number at ``source`` is ``number``, and return ``number``.
 
         The first source of a symbol defines the symbol.
         """
@@ -317,7 +322,7 @@ class Geometry:
 def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstraint | None:
     """Return ``bounds`` as a ShapeEnv constraint, or None without bounds.
 
-    ``lowest`` is the lower bound if ``bounds`` has none.
+    If ``bounds`` has no lower bound, ``lowest`` is the lower bound.
     """
     if bounds.min is None and bounds.max is None:
         return None
@@ -327,7 +332,7 @@ def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstra
 
 
 def static_numbers(values: Sequence[Number]) -> list[int | None]:
-    """Return plain numbers unchanged, and None for symbolic numbers.
+    """Return plain numbers unchanged, and None in place of symbolic numbers.
 
     A ``TensorIs`` guard compares the plain numbers and ignores None.
     """
@@ -335,10 +340,9 @@ def static_numbers(values: Sequence[Number]) -> list[int | None]:
 
 
 def can_be_symbolic(value: float) -> bool:
-    """Whether the value of an int or float allows a symbol.
+    """Whether an int or float with this value can be symbolic. Otherwise it is a constant.
 
-    Otherwise the number is a constant. An integer must be smaller than 2**62 in magnitude. A float must be finite
-    and not zero.
+    An integer must be smaller than 2**62 in magnitude. A float must be finite and not zero.
     """
     if isinstance(value, int):
         return -(2**62) < value < 2**62

@@ -1,17 +1,17 @@
 """The values that the traces of one code object have seen: a map from keys to elements of a semilattice.
 
-The elements of the semilattice are the observed values of one number (a size, a stride, an offset, an int or a
-float)::
+An element of the semilattice says what has been observed of one number (a size, a stride, an offset, an int
+or a float)::
 
     unset ⊔ x = x        x ⊔ x = x        x ⊔ y = dynamic        dynamic ⊔ x = dynamic
 
-``unset`` is ``None``. A value is a number, or ``Inferred(dim)`` for a stride that is the product of size and
-stride of another dimension. ``Inferred(dim)`` stays equal when the sizes change. The join is associative,
-commutative and idempotent, so observations of several calls, processes or ranks can be merged in any order.
+``unset`` is ``None``. A value is a number, or ``Inferred(dim)``. ``Inferred(dim)`` is a stride that equals
+size times stride of dimension ``dim``; it stays equal when the sizes change. The join is associative,
+commutative and idempotent. Therefore observations of several calls, processes or ranks can be merged in any
+order.
 
-The map is a product of lattices, so two histories join key by key. A *key* identifies a number, for
-example dimension 0 of the tensor ``x`` with two dimensions. The same dimension of a tensor with another rank
-has another key.
+Two histories are joined key by key. A *key* identifies a number, for example dimension 0 of the tensor ``x``
+with two dimensions. The same dimension of a tensor with another rank has another key.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ DYNAMIC = Dynamic.DYNAMIC
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A stride equal to the stride of dimension ``dim`` times its size."""
+    """A stride that equals the stride of dimension ``dim`` times the size of this dimension."""
 
     dim: int
 
 
 Seen = int | float | Inferred | Dynamic
-"""An element of the semilattice without ``unset``."""
+"""An element of the semilattice other than ``unset``."""
 
 
 def join(a: Seen | None, b: Seen | None) -> Seen | None:
@@ -56,7 +56,7 @@ def join(a: Seen | None, b: Seen | None) -> Seen | None:
 
 
 def same(a: Seen, b: Seen) -> bool:
-    """Whether type and value are equal. NaN equals itself, and 0.0 differs from -0.0."""
+    """Whether ``a`` and ``b`` have the same type and value. NaN equals itself, and 0.0 differs from -0.0."""
     return type(a) is type(b) and (repr(a) == repr(b) if isinstance(a, float) else a == b)
 
 
@@ -83,18 +83,20 @@ def number_of(source: Source) -> str:
 class FrameHistory:
     """The observations of one code object.
 
-    The driver keeps the history from trace to trace. ``policy`` reads it to decide which numbers become symbolic.
+    The driver keeps the history from trace to trace. ``policy`` uses it to decide which numbers become
+    symbolic.
     """
 
     def __init__(self, values: Mapping[str, Seen] | None = None) -> None:
         self._values: dict[str, Seen] = dict(values or {})
         """The elements by key."""
         self._objects: dict[str, Callable[[], object]] = {}
-        """Weak references to the first object at each source, for ``is_another``."""
+        """Weak references to the first object that was seen at each source, for ``is_another``."""
 
     def observe(self, key: str, value: Seen) -> Seen:
-        """Join ``value`` into the element at ``key``, and return the new element: ``DYNAMIC`` if two values have
-        been seen. Called when a trace plans the number.
+        """Join ``value`` into the element at ``key``, and return the new element.
+
+        The new element is ``DYNAMIC`` if two values have been seen. Called when a trace plans the number.
         """
         joined = join(self._values.get(key), value)
         assert joined is not None
@@ -106,14 +108,14 @@ class FrameHistory:
         return self._values.get(key)
 
     def is_another(self, source: Source, obj: object) -> bool:
-        """Whether an earlier trace found another object than ``obj`` at ``source``.
+        """Whether an earlier trace found an object other than ``obj`` at ``source``.
 
-        The caller then guards properties of the object, because an identity guard would fail in the next
+        If so, the caller guards properties of the object, because an identity guard would fail in the next
         call.
         """
         try:
             reference: Callable[[], object] = weakref.ref(obj)
-        except TypeError:  # a class without weak references
+        except TypeError:  # instances of the class do not support weak references
             return False
         return self._objects.setdefault(source.name, reference)() is not obj
 
@@ -130,12 +132,12 @@ class FrameHistory:
     __hash__ = None  # type: ignore[assignment]
 
     def to_json(self) -> str:
-        """Return the history as canonical text: equal histories give equal bytes."""
+        """Return the history as canonical text: equal histories give equal texts."""
         return json.dumps({key: _encode(v) for key, v in sorted(self._values.items())})
 
     @staticmethod
     def from_json(text: str) -> FrameHistory:
-        """Return the history that ``to_json`` wrote. Raise ValueError for other text."""
+        """Return the history from a text of ``to_json``. Raises ValueError for any other text."""
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("a shape profile is a JSON object from keys to values")  # noqa: TRY004
@@ -150,7 +152,7 @@ def _encode(value: Seen) -> object:
 
 
 def _decode(value: object) -> Seen:
-    """Return the element that ``_encode`` wrote. Raise ValueError for other values."""
+    """Return the element from a value of ``_encode``. Raises ValueError for any other value."""
     match value:
         case "dynamic":
             return DYNAMIC

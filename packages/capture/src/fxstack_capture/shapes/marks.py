@@ -1,7 +1,6 @@
 """Marks on tensors: the dimensions that the user wants dynamic or static.
 
-``torch._dynamo.mark_dynamic`` and related functions write the same attributes, so marks from either
-API apply.
+``torch._dynamo.mark_dynamic`` and related functions write the same attributes, so marks of both APIs apply.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import torch
 
 from fxstack_capture.guards.records import MarksWithin
 
-# Limits: bounds and shape_id of mark_unbacked are fixed by the call that was compiled. A later call whose
-# marks differ only in bounds or shape_id runs the same code.
+# Limits: the bounds and shape_id of mark_unbacked in the compiled call are final. A later call whose marks
+# differ only in bounds or shape_id runs the same code.
 
 Dims = int | Iterable[int]
 """One dimension or several. Negative dimensions count from the end."""
@@ -23,7 +22,7 @@ Dims = int | Iterable[int]
 
 @dataclass(frozen=True, slots=True)
 class DimRange:
-    """Inclusive bounds of a dynamic dimension. None stands for a missing bound."""
+    """Inclusive bounds of a dynamic dimension. A bound of None is missing."""
 
     dim: int
     min: int | None
@@ -35,15 +34,15 @@ class Marks:
     """The marks of one tensor. Dimensions are normalised to be non-negative."""
 
     dynamic: dict[int, DimRange]
-    """Dimensions of ``mark_dynamic``, with their bounds. It is an error if the size becomes a constant."""
+    """Dimensions of ``mark_dynamic``, with their bounds. It is an error if such a size becomes a constant."""
     weak: frozenset[int]
-    """Dimensions of ``maybe_mark_dynamic``, which may become constants."""
+    """Dimensions of ``maybe_mark_dynamic``. Their sizes may become constants."""
     static: frozenset[int]
     """Dimensions of ``mark_static``."""
     unbacked: dict[int, DimRange]
     """Dimensions of ``mark_unbacked``, with their bounds."""
     shape_ids: dict[int, str]
-    """Unbacked dimensions with the same id have the same size."""
+    """Maps unbacked dimensions to ids. Dimensions with the same id have the same size."""
 
 
 def mark_dynamic(tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None) -> None:
@@ -62,9 +61,10 @@ def maybe_mark_dynamic(tensor: torch.Tensor, dims: Dims) -> None:
 def mark_static(
     tensor: torch.Tensor | type[torch.nn.Module], dims: Dims | None = None
 ) -> type[torch.nn.Module] | None:
-    """Compile for the present sizes of these dimensions (default: all dimensions), even if they change.
+    """Compile for the current sizes of these dimensions (default: all dimensions), even if they change later.
 
-    A class of modules is returned with torch's mark that the integers of its modules do not change.
+    If ``tensor`` is a class of modules, mark it and return it. Torch's mark says that the integers of its
+    modules do not change.
 
     Raises:
         TypeError: ``tensor`` is neither a tensor nor a class of modules.
@@ -87,7 +87,8 @@ def mark_unbacked(
     max: int | None = None,
     shape_id: str | None = None,
 ) -> None:
-    """Compile without any decision that depends on the size of these dimensions; no 0/1 specialisation.
+    """Compile without any decision that depends on the size of these dimensions. Sizes 0 and 1 are no
+    exception.
 
     Dimensions with the same ``shape_id``, of one tensor or of several, are assumed to have the same size. The
     graph asserts this when it runs (RuntimeError).
@@ -103,9 +104,9 @@ def mark_unbacked(
 def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
     """Promise that this tensor, for example a cache, is passed repeatedly and keeps its address.
 
-    CUDA graphs detect by themselves which inputs keep their address, and record again if an address changes.
-    Therefore the mark has no effect without ``guard``. With ``guard``, code that was compiled for this tensor
-    serves only this tensor. For another tensor the function is compiled again.
+    Without ``guard``, the mark has no effect: CUDA graphs detect which inputs keep their address, and are
+    recorded again if an address changes. With ``guard``, code that was compiled for this tensor serves only
+    this tensor. For another tensor, the function is compiled again.
 
     Raises:
         TypeError: ``tensor`` is not a tensor.
@@ -159,9 +160,9 @@ MARKS: Final = (
 
 
 def marks_within(tensor: torch.Tensor) -> MarksWithin:
-    """Return the check that a later tensor has no other marks than ``tensor``, for the guards of an input.
+    """Return the check that a later tensor has no marks that ``tensor`` lacks. The check guards an input.
 
-    Other marks require a new compilation.
+    A tensor with further marks needs a new compilation.
     """
     return MarksWithin(MARKS, tuple(frozenset(tensor.__dict__.get(name, ())) for name in MARKS))
 
@@ -172,12 +173,15 @@ def _indices(tensor: torch.Tensor, name: str) -> frozenset[int]:
 
 
 def _to_positive(tensor: torch.Tensor, dim: int) -> int:
-    """Return dimension ``dim`` counted from the beginning."""
+    """Return the number of dimension ``dim``, counted from the first dimension."""
     return dim % tensor.dim() if tensor.dim() else dim
 
 
 def _checked_dims(tensor: torch.Tensor, dims: Dims) -> list[int]:
-    """Return the dimensions as a list of numbers from 0. Raises IndexError for a dimension that the tensor lacks."""
+    """Return the dimensions as a list of numbers from 0.
+
+    Raises IndexError if the tensor lacks a dimension.
+    """
     indices = [dims] if isinstance(dims, int) else list(dims)
     for dim in indices:
         if not -tensor.dim() <= dim < tensor.dim():

@@ -1,8 +1,8 @@
 """Which numbers of an input become symbolic.
 
-Marks take precedence over choices by name, choices over options, and options over history. A choice to be
-unbacked takes precedence over all of them. For a tensor with a shape contract, the contract alone decides the
-sizes.
+There are four sources of a decision. Marks take precedence over choices by name, choices over options, and
+options over history. However, a choice that makes a size unbacked takes precedence over all of them. If a
+tensor has a shape contract, only the contract decides its sizes.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ class Kind(enum.Enum):
     """The representation of a number in a trace."""
 
     STATIC = "static"
-    """A constant, which a guard compares."""
+    """A constant. A guard compares it."""
     DUCK = "duck"
     """Symbolic. Numbers with equal values share a symbol."""
     OWN = "own"
     """Symbolic, with its own symbol."""
     UNBACKED = "unbacked"
-    """Symbolic, without a value that decisions may use."""
+    """Symbolic, without a value on which decisions may depend."""
     NAMED = "named"
     """A formula of the symbol of a named dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
-    """The decision about one size. ``plan_tensor`` makes it, and ``Geometry.size`` carries it out."""
+    """The decision about one size. ``plan_tensor`` makes the decision, and ``Geometry.size`` carries it out."""
 
     kind: Kind
     bounds: DimRange | Range | None = None
-    """The range that a mark or a contract gives to the size."""
+    """The range of the size, from a mark or a contract."""
     strict: bool = False
-    """Whether a program that needs one specific value of this size is an error."""
+    """Whether it is an error if the program needs one specific value of this size."""
     named: Named | None = None
-    """The formula of a ``NAMED`` size."""
+    """The formula, if the size is ``NAMED``."""
     solved: Solved | None = None
-    """The value of the name of a ``NAMED`` size in this call."""
+    """The value of the formula's name in this call, if the size is ``NAMED``."""
     shape_id: str | None = None
     """Unbacked sizes with the same id are equal."""
 
@@ -73,7 +73,9 @@ class TensorPlan:
 
     sizes: tuple[SizePlan, ...]
     strides: tuple[object, ...]
-    """For each dimension: the number of a constant stride, ``Inferred`` for a stride that follows from a size, or
+    """The decision for each dimension.
+
+    This is a number for a constant stride, ``Inferred`` for a stride that follows from a size, or
     ``DYNAMIC``.
     """
     offset_dynamic: bool
@@ -81,7 +83,7 @@ class TensorPlan:
 
     @property
     def static(self) -> bool:
-        """Whether no number of the tensor is symbolic. The fake then needs no symbols."""
+        """Whether no number of the tensor is symbolic. The fake needs no symbols then."""
         return (
             all(size.kind is Kind.STATIC for size in self.sizes)
             and DYNAMIC not in self.strides
@@ -103,8 +105,8 @@ def plan_tensor(
     Called for each input tensor before its fake is made.
     """
     rank = real.dim()
-    # Parameters keep their sizes, so symbols would only cost guards. Marks and choices by name can still
-    # make them symbolic.
+    # Parameters keep their sizes, so symbols would only cost guards. Only marks and choices by name make them
+    # symbolic.
     if isinstance(real, torch.nn.Parameter) or is_static(options):
         sizes = [_STATIC] * rank
     else:
@@ -127,8 +129,8 @@ def plan_tensor(
     ]
     offset_key = offset_of(source)
     offset = real.storage_offset()
-    # The tracer observes an offset when the program reads it. Without a read, a graph serves every
-    # offset.
+    # The tracer observes an offset when the program reads it. If the program never reads it, one graph serves
+    # every offset.
     is_seen = history.get(offset_key) is not None and not is_static(options)
     return TensorPlan(
         tuple(sizes), tuple(strides), is_seen and history.observe(offset_key, offset) is DYNAMIC
@@ -136,14 +138,16 @@ def plan_tensor(
 
 
 def is_static(options: CaptureOptions) -> bool:
-    """Whether the options keep sizes and numbers constant, even if they change. Marks and choices are exceptions."""
+    """Whether the options keep sizes and numbers constant even if they change. Marks and choices override
+    this.
+    """
     return options.dynamic is False or not (options.dynamic or options.automatic_dynamic)
 
 
 def _plan_size(history: FrameHistory, key: str, size: int, options: CaptureOptions) -> SizePlan:
     """Return the plan of a size without marks.
 
-    It is symbolic if the history has seen two values, or by ``dynamic=True``.
+    The size is symbolic if the history has seen two values, or with ``dynamic=True``.
     """
     if history.observe(key, size) is DYNAMIC or options.dynamic:
         return _DUCK
@@ -151,17 +155,19 @@ def _plan_size(history: FrameHistory, key: str, size: int, options: CaptureOptio
 
 
 def _plan_stride(history: FrameHistory, key: str, stride: int | Inferred, options: CaptureOptions) -> object:
-    """Return the plan of a stride: ``DYNAMIC`` if the history has seen two values and the options allow it, else
-    ``stride``.
+    """Return the plan of a stride.
+
+    It is ``DYNAMIC`` if the history has seen two values and the options allow it, otherwise ``stride``.
     """
     joined = history.observe(key, stride)
     return DYNAMIC if joined is DYNAMIC and not is_static(options) else stride
 
 
 def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices) -> None:
-    """Replace the plans of chosen sizes in ``sizes`` by symbolic ones.
+    """Replace the plans of chosen sizes in ``sizes`` by symbolic plans.
 
-    Choices override ``dynamic=False``. Choices by source name apply to parameters too. Choices by value do not.
+    Choices override ``dynamic=False``. Choices by source name also apply to parameters, choices by value do
+    not.
     """
     is_parameter = isinstance(real, torch.nn.Parameter)
     for dim, size in enumerate(real.size()):
@@ -179,10 +185,10 @@ def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, size
     for dim in marks.static:
         sizes[dim] = _STATIC
     for dim, bounds in marks.dynamic.items():
-        # The history records a marked dimension as dynamic, so it stays dynamic when later tensors have other
-        # marks.
+        # The history records a marked dimension as dynamic. It then stays dynamic if later tensors lack the
+        # mark.
         history.observe(size_of(source, real.dim(), dim), DYNAMIC)
-        # Sizes of 0 and 1 have their own graphs.
+        # Sizes of 0 and 1 need graphs of their own.
         sizes[dim] = SizePlan(Kind.OWN, bounds, strict=True) if real.size(dim) > 1 else _STATIC
     for dim, bounds in marks.unbacked.items():
         sizes[dim] = SizePlan(Kind.UNBACKED, bounds, shape_id=marks.shape_ids.get(dim))
@@ -191,8 +197,8 @@ def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, size
 def _plan_contracted_size(rule: DimRule, size: int, contract: Bound) -> SizePlan:
     """Return the plan of a size that a contract describes.
 
-    Sizes of 0 and 1 have their own graphs. A named dimension also has its own graph if its value makes
-    another size 0 or 1.
+    Sizes of 0 and 1 need graphs of their own. The same holds for a named dimension whose value makes another
+    size 0 or 1.
     """
     if isinstance(rule, Hint) and size > 1:
         return SizePlan(Kind.OWN, rule.bounds, rule.strict)
@@ -210,11 +216,12 @@ def plan_number(
     *,
     choices: Choices = NOTHING_CHOSEN,
 ) -> Kind:
-    """Observe an int or float in ``history`` and decide whether it is symbolic: ``Kind.OWN`` or ``Kind.STATIC``.
+    """Observe an int or float in ``history``, and decide whether it is symbolic: ``Kind.OWN`` or
+    ``Kind.STATIC``.
 
-    Called for each number that the program reads from outside. ``dynamic=True`` makes numbers that callers pass
-    symbolic from the start. Numbers that are configuration (attributes, globals) become symbolic only when they
-    change.
+    Called for each number that the program reads from outside. With ``dynamic=True``, numbers that callers
+    pass are symbolic from the start. Configuration numbers (attributes, globals) become symbolic only when
+    they change.
     """
     if contract is not None and source in contract.numbers:
         return Kind.STATIC if contract.numbers[source] is None else Kind.OWN
@@ -230,19 +237,19 @@ def plan_number(
 
 
 def is_argument(source: Source | None) -> bool:
-    """Whether the caller passes the value at ``source``, possibly inside containers, or it is a free variable."""
+    """Whether the value at ``source`` is an argument, part of an argument, or a free variable."""
     while isinstance(source, (Item, Key, ValueAt)):
         source = source.base
     return isinstance(source, (Local, Free, FreeCell))
 
 
 def describe_strides(sizes: Sequence[int], strides: Sequence[int]) -> list[int | Inferred]:
-    """Return strides that follow from sizes as ``Inferred``, and other strides as numbers.
+    """Return each stride that follows from sizes as ``Inferred``, and any other stride as a number.
 
     Each dimension, from the smallest stride up, is compared with the dimension of the next smaller stride.
     """
-    # An inferred stride stays equal when sizes change, so a new size does not make the strides dynamic,
-    # too.
+    # An inferred stride stays equal when a size changes. Therefore a new size does not make the stride
+    # dynamic as well.
     result: list[int | Inferred] = list(strides)
     order = sorted(range(len(sizes)), key=lambda dim: (strides[dim], sizes[dim], -dim))
     for below, dim in pairwise(order):

@@ -1,8 +1,8 @@
-"""Shape profiles: the observed numbers of every function, for the next process or to be joined over ranks.
+"""Shape profiles: the observed numbers of all functions, for the next process or for merging over ranks.
 
 A profile maps functions to histories. The key of a function is its name and a hash of its bytecode. Therefore
-a profile is valid in another directory, and does not apply to a function that was edited. Profiles join as
-histories do: in any order and any number of times.
+a profile stays valid in another directory, and does not apply to an edited function. Profiles can be merged
+in any order and any number of times, like histories.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSION = 1
 def key_of(code: CodeType) -> str:
     """Return the key of a function's history: its qualified name and a hash of its bytecode.
 
-    Another version of the function has another key.
+    An edited version of the function has another key.
     """
     parts = (code.co_code, repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
     digest = sha256(b"\0".join(parts)).hexdigest()[:16]
@@ -31,15 +31,15 @@ def key_of(code: CodeType) -> str:
 
 
 class ShapeProfile:
-    """Histories by function. A profile is immutable. Joining profiles makes a new profile."""
+    """Histories by function. A profile is immutable: merging makes a new profile."""
 
     def __init__(self, histories: Mapping[str, FrameHistory] | None = None) -> None:
         self._histories = dict(histories or {})
 
     def history_of(self, code: CodeType) -> FrameHistory:
-        """Return a new copy of the history of ``code``; an empty history if the profile lacks the function.
+        """Return a copy of the history of ``code``, or an empty history if the profile lacks the function.
 
-        The driver begins with it when it first compiles the function.
+        The driver begins with this history when it first compiles the function.
         """
         return FrameHistory().merged(self._histories.get(key_of(code), FrameHistory()))
 
@@ -60,13 +60,13 @@ class ShapeProfile:
         return len(self._histories)
 
     def to_json(self) -> str:
-        """Return canonical text: equal profiles give equal bytes."""
+        """Return canonical text: equal profiles give equal texts."""
         functions = {key: json.loads(history.to_json()) for key, history in sorted(self._histories.items())}
         return json.dumps({"version": _VERSION, "functions": functions}, indent=1, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> ShapeProfile:
-        """Return the profile that ``to_json`` wrote. Raise ValueError for other text."""
+        """Return the profile from a text of ``to_json``. Raises ValueError for any other text."""
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != _VERSION:
             raise ValueError(f"not a shape profile of version {_VERSION}")
@@ -91,7 +91,7 @@ class ShapeProfile:
 
         Raises:
             OSError: the file does not exist.
-            ValueError: the file does not hold a profile; the message names the file.
+            ValueError: the file does not contain a profile. The message names the file.
         """
         try:
             return ShapeProfile.from_json(Path(path).read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """Tensors, symbolic numbers and the FX graph of one trace.
 
-``recording.tracer`` owns the graph. ``fakes`` runs operators on fake tensors. ``rules`` holds the rules for
-calls that need more than one node. The folders take ``recording.protocol.TracerProtocol`` instead of the
-tracer, and import ``trace``, ``shapes`` and ``guards.records``. Begin with ``recording.tracer``.
+``recording.tracer`` owns the graph. ``fakes`` runs operators on fake tensors. ``rules`` has the rules for
+calls that need more than one node. The folders use ``recording.protocol.TracerProtocol`` instead of the
+tracer class. They import ``trace``, ``shapes`` and ``guards.records``. Begin with ``recording.tracer``.
 """

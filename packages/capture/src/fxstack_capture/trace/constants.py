@@ -1,4 +1,4 @@
-"""Types of constants. Constants are immutable, with immutable items. Equal constants are interchangeable."""
+"""Types of constants. Constants and their items are immutable. Equal constants are interchangeable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxstack_capture.trace import numpy_types
 from fxstack_interchange.format.literals import PYTHON_LITERALS, TORCH_LITERALS
 
 BUILTIN_METHOD: type = type(re.compile("").sub)
-"""The type of bound methods of C types that know their defining class (``PyCMethod``)."""
+"""The type of bound methods that know their defining class (``PyCMethod``)."""
 
 OF_THE_INTERPRETER: Final = (
     type(sys.version_info),
@@ -27,10 +27,10 @@ OF_THE_INTERPRETER: Final = (
 """Types whose instances in ``sys`` never change while the interpreter runs."""
 
 PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-"""Maps each type of symbolic number to the type that the program sees."""
+"""Maps the type of a symbolic number to the type that the program sees."""
 
 _VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
-"""Python's literal types, whose instances a dictionary finds by value."""
+"""Python's literal types. A dictionary finds their instances by value."""
 
 IMMUTABLE_TYPES: frozenset[type] = (
     _VALUE_TYPES
@@ -38,7 +38,7 @@ IMMUTABLE_TYPES: frozenset[type] = (
     | numpy_types.CONSTANT_TYPES
     | {range, *torch_compat.PYBIND_ENUMS, *OF_THE_INTERPRETER}
 )
-"""Types whose instances are constants: the trace uses the objects themselves and compares them by value."""
+"""Types whose instances are constants. The trace uses such an object itself, and guards compare it by value."""
 
 DESCRIPTOR_TYPES: frozenset[type] = frozenset(
     {
@@ -57,25 +57,26 @@ IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
     types.ModuleType,
     type,
 }
-"""Types of definitions, whose instances are guarded by identity and are their own proxies."""
+"""Types of definitions. A definition is guarded by identity and is its own proxy."""
 
 
 def is_value(key: Any) -> bool:
-    """Whether dictionaries find ``key`` by its value (``"a"``, ``3``), so that a ``Key`` source can name its item.
+    """Whether dictionaries find ``key`` by its value (``"a"``, ``3``). A ``Key`` source can then name its
+    item.
 
-    Another key is named by its position (``KeyAt``, ``ValueAt``).
+    Any other key is named by its position (``KeyAt``, ``ValueAt``).
     """
     cls = type(key)
     if cls is tuple or cls is frozenset:
         return all(map(is_value, key))
-    # NaN is not equal to itself, so a dictionary finds NaN by identity only.
+    # NaN is not equal to itself, so a dictionary finds NaN only by identity.
     return (cls in _VALUE_TYPES or cls in TORCH_LITERALS) and bool(key == key)  # noqa: PLR0124
 
 
 def is_constant_key(key: Any) -> bool:
-    """Whether a dictionary key or set member is its own proxy and needs no wrapping.
+    """Whether a dictionary key or set member is its own proxy, so that it needs no wrapping.
 
-    A guard compares it by value or by identity.
+    A guard compares such a key by value or by identity.
     """
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):

@@ -33,19 +33,20 @@ from fxstack_capture.trace.state import Objects
 def diff(objects: Objects) -> Effects:
     """Return all side effects so far, in the order of replay.
 
-    Called by ``FrameWriter.finish`` when the trace ends, and by code that asks whether the program has changed
-    anything yet. The call changes no proxy, so a trace may call ``diff`` several times.
+    ``FrameWriter.finish`` calls this when the trace ends. Rules call it to find out whether the program has
+    changed anything yet. The call changes no proxy.
     """
     # Iterators advance before any other effect, so that they do not see the new contents of their containers.
-    # An iterator that takes items of others comes first, since the others do not count these items.
+    # An iterator that reads other iterators comes first, because the others do not count the items that it
+    # takes.
     consumed = sorted(objects.iterators.values(), key=lambda iterator: not iterator.counts_for_others)
     records: list[Effect] = [Advance(it.source, it.steps()) for it in consumed if it.steps()]
     for entry in list(objects.registry.by_proxy.values()):
         changes = _changes(objects, entry)
         records += changes
         instance = objects.instances.get(id(entry.proxy))
-        # A written object must be distinct from others in later calls: the graph replays the write by
-        # one name.
+        # The graph replays a write by one name of the object. In later calls, another name must not mean the
+        # same object.
         if changes or (instance is not None and instance.changed):
             objects.distinctions.note_written(entry)
     records += _classes(objects)
@@ -55,9 +56,9 @@ def diff(objects: Objects) -> Effects:
 
 
 def _changes(objects: Objects, entry: Entry) -> list[Effect]:
-    """Return the writes to one pre-existing object, for ``diff``.
+    """Return the writes to one object from outside. ``diff`` calls this for each entry of the registry.
 
-    The dictionary of an instance is an entry of its own.
+    The dictionary of an instance has an entry of its own.
     """
     key = id(entry.proxy)
     records: list[Effect] = []
@@ -101,15 +102,15 @@ def _container(proxy: object, originals: tuple[Any, ...], source: Source) -> Ite
 
 
 def _are_identical(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Whether two tuples have the same objects. An ``__eq__`` of the program must not run."""
+    """Whether two tuples contain the same objects. No ``__eq__`` of the program may run."""
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
 def list_changes(originals: tuple[Any, ...], items: list[Any], source: Source) -> Iterator[Effect]:
-    """Yield one slice assignment between the common prefix and the common suffix.
+    """Yield one slice assignment, for the items between the common prefix and the common suffix.
 
-    Yield nothing if the items are the same. ``originals`` are the items when the list was wrapped, and ``items``
-    the present items.
+    Yield nothing if the items are the same. ``originals`` are the items when the list was wrapped. ``items``
+    are the current items.
     """
     shorter = min(len(originals), len(items))
     start = 0
@@ -123,7 +124,7 @@ def list_changes(originals: tuple[Any, ...], items: list[Any], source: Source) -
 
 
 def _set_changes(proxy: set[Any], originals: tuple[Any, ...], source: Source) -> Iterator[Effect]:
-    """Yield one record of the removed and the added members; nothing if the set has the same members."""
+    """Yield one record of the removed and the added members. Yield nothing if the members are the same."""
     members = tuple(set.__iter__(proxy))
     old = {id(m) for m in originals}
     new = {id(m) for m in members}
@@ -136,8 +137,8 @@ def _set_changes(proxy: set[Any], originals: tuple[Any, ...], source: Source) ->
 def _dict_changes(proxy: dict[Any, Any], originals: tuple[Any, ...], source: Source) -> Iterator[Effect]:
     """Yield the writes to an instance of a dict subclass whose items were wrapped at once.
 
-    The longest prefix with the right order stays. The other items are stored again, so that the order of
-    the real dictionary is right, too.
+    The longest prefix with the right order stays. All items after the prefix are stored again, which gives
+    the real dictionary the right order.
     """
     items = (
         list(collections.OrderedDict.items(proxy))
@@ -165,8 +166,8 @@ def _dict_changes(proxy: dict[Any, Any], originals: tuple[Any, ...], source: Sou
 def _slots(proxy: object, contents_at_read: dict[Any, Any], source: Source) -> Iterator[Effect]:
     """Yield the writes to the ``__slots__`` members that the program has read or written.
 
-    ``contents_at_read`` maps each slot descriptor to its first content: a value, ABSENT, or a marker if the
-    program wrote first.
+    ``contents_at_read`` maps a slot descriptor to the first content of the slot: a value, ABSENT, or a marker
+    if the program wrote the slot before reading it.
     """
     for member, original in contents_at_read.items():
         try:
@@ -182,7 +183,7 @@ def _slots(proxy: object, contents_at_read: dict[Any, Any], source: Source) -> I
 
 
 def _cell(cell: Any) -> Iterator[Effect]:
-    """Yield the write to a cell of the program (a ``ProxiedCell``). A cell that was only read has no effect."""
+    """Yield the write to a cell of the program (a ``ProxiedCell``). Yield nothing if the cell was only read."""
     try:
         content = cell.proxy.cell_contents
     except ValueError:
@@ -195,7 +196,7 @@ def _cell(cell: Any) -> Iterator[Effect]:
 
 
 def _contexts(objects: Objects) -> Iterator[Effect]:
-    """Yield the writes to context variables from outside that the program has not reset."""
+    """Yield the writes to context variables from outside. Writes that the program has reset are omitted."""
     for var, value in objects.context.items():
         if value is not DEFERRED and objects.source_of(var) is not None:
             yield Call(pinned(var.set, f"{var.name}.set"), (value,), {})

@@ -1,8 +1,8 @@
 """Frozen records of side effects.
 
-A record names a pre-existing object by its source and describes one write to the object. The write is
-*primitive*: replaying the write runs no code of the program (``dict.__setitem__``, ``list.__setitem__`` of a
-slice, ``cell.cell_contents``...). Values and keys are objects of the trace: tensors and numbers of the graph,
+A record describes one write to an object from outside, and names the object by its source. The write is
+*primitive*: its replay runs no code of the program (``dict.__setitem__``, ``list.__setitem__`` of a slice,
+``cell.cell_contents``...). Values and keys are objects of the trace: tensors and numbers of the graph,
 proxies, or objects made during the trace.
 """
 
@@ -27,10 +27,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class DictSet(Effect):
-    """``target[key] = value`` by the C-level store of the builtin base class.
+    """``target[key] = value``, by the C method of the builtin base class.
 
-    ``target`` is a dict (or subclass), an instance's ``__dict__`` (an ``InstanceDict`` source), or a module's
-    globals.
+    ``target`` is a dict, an instance of a subclass, an instance's ``__dict__`` (an ``InstanceDict`` source),
+    or the globals of a module.
     """
 
     key: Any
@@ -39,14 +39,14 @@ class DictSet(Effect):
 
 @dataclass(frozen=True, slots=True)
 class DictDelete(Effect):
-    """``del target[key]``. ``target`` is as in ``DictSet``."""
+    """``del target[key]``. ``target`` is the same as for ``DictSet``."""
 
     key: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ListReplace(Effect):
-    """``target[start:stop] = items`` of a list or an instance of a subclass.
+    """``target[start:stop] = items``. ``target`` is a list or an instance of a subclass.
 
     ``start`` and ``stop`` are positions in the list before the write.
     """
@@ -58,9 +58,9 @@ class ListReplace(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Advance(Effect):
-    """``count`` calls of ``next(target)``, where ``target`` is a partially consumed iterator.
+    """``count`` calls of ``next(target)``. ``target`` is a partially consumed iterator.
 
-    A ``count`` of one more than the number of remaining items leaves the iterator exhausted.
+    If ``count`` is one more than the number of remaining items, the iterator is exhausted afterwards.
     """
 
     count: int
@@ -68,7 +68,7 @@ class Advance(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ListExtend(Effect):
-    """``target.extend(items)`` of a list whose items the trace has not read (``ObjectTables.append_only``)."""
+    """``target.extend(items)``. The trace has not read the items of the list (``ObjectTables.append_only``)."""
 
     items: tuple[Any, ...]
 
@@ -93,7 +93,7 @@ class SlotSet(Effect):
     """``owner.__dict__[name].__set__(target, value)``: a ``__slots__`` member."""
 
     owner: type
-    """The class whose ``__slots__`` has the member."""
+    """The class that declares the slot."""
     name: str
     value: Any
 
@@ -135,7 +135,7 @@ class ClassDelete(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Call(Effect):
-    """A real call ``target(*args, **kwargs)`` whose result is dropped, for example a deferred log message.
+    """A real call ``target(*args, **kwargs)``, for example of a deferred log message. Its result is dropped.
 
     ``target`` is the source of the callable.
     """
@@ -157,9 +157,7 @@ class Effects:
         return len(self.records)
 
     def values(self) -> tuple[Any, ...]:
-        """Return every object of the trace that the records hold: the objects that the replacement code must
-        rebuild.
-        """
+        """Return all objects of the trace in the records. The replacement code must rebuild them."""
         held_objects: list[Any] = []
         for record in self.records:
             for field in _VALUE_FIELDS:
@@ -169,11 +167,11 @@ class Effects:
         return tuple(held_objects)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return a key of the writes.
+        """Return a key for the writes so far.
 
-        Two equal keys mean that the program wrote nothing in between. Values are compared by identity, since
-        identity runs no code of the values and distinguishes ``1`` from ``True``. The key is valid as long as this
-        ``Effects`` object exists.
+        If two keys are equal, the program wrote nothing between the two calls. Values are compared by
+        identity: this runs no code of the values and distinguishes ``1`` from ``True``. The key is valid as
+        long as this ``Effects`` object exists.
         """
         return tuple(
             (type(record), *(_identity(name, getattr(record, name)) for name in _fields(record)))
@@ -189,7 +187,7 @@ def _fields(record: Effect) -> tuple[str, ...]:
 def _identity(name: str, value: Any) -> Any:
     """Return the part of ``Effects.identity`` for the field ``name`` of a record.
 
-    Objects of the trace are compared by id, other fields by value.
+    Objects of the trace are compared by id, all other fields by value.
     """
     if name in _TUPLE_FIELDS:
         return tuple(map(id, value))
@@ -197,8 +195,8 @@ def _identity(name: str, value: Any) -> Any:
 
 
 _TUPLE_FIELDS = ("items", "removed", "added", "args")
-"""Fields that hold a tuple of objects of the trace."""
+"""Fields that contain a tuple of objects of the trace."""
 _VALUE_FIELDS = ("key", "value", *_TUPLE_FIELDS)
-"""Fields whose objects the replacement code rebuilds."""
+"""Fields whose objects the replacement code has to rebuild."""
 _OBJECT_FIELDS = ("key", "value", "kwargs")
-"""Fields that hold one object of the trace, or the dictionary of keyword arguments."""
+"""Fields that contain one object of the trace, or the dictionary of keyword arguments."""

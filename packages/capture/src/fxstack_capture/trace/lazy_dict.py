@@ -1,9 +1,9 @@
 """A dictionary from outside that is read key by key.
 
-A ``LazyDict`` is the state of a proxy of a plain dictionary, of an instance's ``__dict__`` or of a module
-namespace. The proxy is a real dictionary with the items that the program has read or written. ``known`` has
-the original value of each key that was read, or ABSENT. The difference between the proxy and ``known`` is the
-side effect.
+The dictionary is a plain dictionary, an instance's ``__dict__`` or a module namespace. The proxy is a real
+dictionary with the items that the program has read or written. A ``LazyDict`` is the state of the proxy. Its
+``known`` has the original value of each key that was read, or ABSENT. The difference between the proxy and
+``known`` is the side effect.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from fxstack_capture.trace.constants import is_constant_key, is_value
 
 
 class _Absent:
-    """The class of ``ABSENT``, so that the constant has a readable ``repr``."""
+    """The class of ``ABSENT``. It gives the constant a readable ``repr``."""
 
     def __repr__(self) -> str:
         return "ABSENT"
 
 
 ABSENT: Final[Any] = _Absent()
-"""The value of a key, attribute or slot that does not exist. None is a possible value of the program."""
+"""Stands for the value of a key, attribute or slot that does not exist. (None may be a value of the program.)"""
 DEFERRED: Final[Any] = object()
-"""The original value of a key that the program wrote before reading it."""
+"""Stands for the original value of a key that the program wrote before reading it."""
 
 
 class Expanding(Protocol):
     """The methods of the object model that a lazy dictionary uses.
 
-    This module cannot import the object model, which has lazy dictionaries in its tables.
+    This module cannot import the object model, because the tables of the object model contain lazy
+    dictionaries.
     """
 
     @property
@@ -49,9 +50,9 @@ class Expanding(Protocol):
 
 
 class LazyDict:
-    """State of a proxied dictionary.
+    """The state of a dictionary that is read lazily.
 
-    Each first read of a key adds a guard, so that unread keys may change.
+    The first read of a key adds a guard. Keys that are never read may change.
     """
 
     __slots__ = (
@@ -78,9 +79,8 @@ class LazyDict:
     ) -> None:
         """``original`` is the real dictionary, ``source`` its source, and ``proxy`` the dictionary to fill.
 
-        ``stable`` says that the dictionary is the namespace of a stable module, whose definitions get
-        sources of their own. ``uniform`` says that all keys are simple (see ``simple``); None if this
-        is not known yet.
+        ``stable``: the dictionary is the namespace of a stable module, so its definitions get sources of
+        their own. ``uniform``: all keys are simple (see ``simple``). None if this is not known yet.
         """
         self.objects = objects
         self.original = original
@@ -89,42 +89,50 @@ class LazyDict:
         self.stable = stable
         self.uniform = uniform
         self.known: dict[Any, Any] = {}
-        """Original values of the keys that the program has read or overwritten.
+        """Maps each key that the program has read or overwritten to its original value.
 
-        A value is the proxy of the original value, ABSENT or DEFERRED.
+        The value is the proxy of the original value, ABSENT or DEFERRED.
         """
         self.deleted: set[Any] = set()
-        """Keys that the program has deleted, possibly before storing them again at the end."""
+        """Keys that the program has deleted. It may have stored some of them again, at the end of the
+        dictionary.
+        """
         self.expanded = False
-        """Whether the proxy holds all items. Later reads then need no guards."""
+        """Whether the proxy contains all items. Later reads then need no guards."""
 
     def item_source(self, key: object) -> Source:
         """Return the source of the value at ``key``.
 
-        The caller adds the guards of the value. A key that is not found by value is guarded here, by its position.
+        The caller adds the guards of the value. If the key cannot be found by value, its position is guarded
+        here.
         """
         if type(self.source) is InstanceDict and type(key) is str:
             return InstanceAttr(self.source.of, key)
         return Key(self.source, key) if is_value(key) else self._source_at_index(key)
 
     def _source_at_index(self, key: object) -> Source:
-        """Return the source of the value of a class or function as key. Guard that the key stays at its position."""
+        """Return the source of the value whose key is a class or function. Guard that the key stays at its
+        position.
+        """
         index = next(i for i, k in enumerate(self.original) if k is key)
         self.objects.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
         return ValueAt(self.source, index)
 
     def simple(self, key: object) -> bool:
-        """Whether ``key`` can be looked up alone: no key of another type could be equal to ``key``.
+        """Whether ``key`` can be looked up on its own, because no key of another type can be equal to it.
 
-        Operators and rules of dictionaries ask before ``get``, ``put`` or ``remove``. If False, they call
-        ``expand`` first.
+        Operators and rules of dictionaries ask this before ``get``, ``put`` or ``remove``. If it is False,
+        they call ``expand`` first.
         """
         if self.uniform is None:
             self.uniform = all(map(_is_simple, self.original))
         return self.uniform and _is_simple(key)
 
     def get(self, key: object) -> Any:
-        """Return the current value of a simple key, or ABSENT. The first read of a key wraps and guards its value."""
+        """Return the current value of a simple key, or ABSENT.
+
+        The first read of a key wraps and guards its value.
+        """
         proxy = self.proxy
         if key in proxy:
             return proxy[key]
@@ -133,10 +141,11 @@ class LazyDict:
         return self._fetch(key)
 
     def _fetch(self, key: object) -> Any:
-        """Read a key for the first time: guard the key and wrap its value."""
+        """Read a key for the first time: guard the key, and wrap its value."""
         original = self.original
         if key not in original:
-            # The code depends on the absence, too: a global that the program defines later hides a builtin.
+            # The code also depends on the absence of a key: a global that the program defines later hides a
+            # builtin.
             self.objects.trace.guard(self.source, HasKey(key, present=False))
             self.known[key] = ABSENT
             return ABSENT
@@ -146,21 +155,21 @@ class LazyDict:
         return value
 
     def is_deferred(self, key: str) -> bool:
-        """Whether the original has ``key`` and the program has neither read nor written ``key``.
+        """Whether the original has ``key``, and the program has neither read nor written ``key``.
 
-        Asked by ``append_only_lists``, which can then take the list at ``key`` without reading its items.
+        ``append_only_lists`` asks this. It can then use the list at ``key`` without reading its items.
         """
         return not self.expanded and key not in self.proxy and key not in self.known and key in self.original
 
     def put(self, key: object, value: object) -> None:
-        """Store a simple key in the proxy. The original value stays unread, so it needs no guard."""
+        """Store a simple key in the proxy. The original value is not read, so it needs no guard."""
         self.proxy[key] = value
 
     def remove(self, key: object) -> bool:
         """Remove a simple key. Return False if the dictionary does not have the key."""
         if self.get(key) is ABSENT:
             return False
-        if not self.expanded and key not in self.known:  # the program wrote the key and never read it
+        if not self.expanded and key not in self.known:  # the program wrote the key without reading it
             present = key in self.original
             self.objects.trace.guard(self.source, HasKey(key, present=present))
             self.known[key] = DEFERRED if present else ABSENT
@@ -171,13 +180,14 @@ class LazyDict:
     def length(self) -> int:
         """Return the number of items.
 
-        Guard the number if the program has not changed the keys; else expand the dictionary.
+        If the program has not changed the keys, guard the number. Otherwise expand the dictionary.
         """
         if not self.expanded:
-            # A key whose lookup failed stays in ``known`` as ABSENT, even if the program stores it later.
+            # A key whose lookup failed stays in ``known`` as ABSENT, even if the program stores the key
+            # later.
             present = {key for key, value in self.known.items() if value is not ABSENT}
             if self.proxy.keys() != present:
-                # The number of items now depends on which of the written keys were in the original.
+                # The number of items depends on which of the written keys were in the original.
                 self.expand()
             else:
                 self.objects.trace.guard(self.source, LengthIs(len(self.original)))
@@ -185,7 +195,9 @@ class LazyDict:
         return len(self.proxy)
 
     def names(self) -> set[Any]:
-        """Return the keys, for ``dir`` of the program. Guard them without their order. The values are not read."""
+        """Return the keys, for ``dir`` in the program. Guard the keys, but not their order. The values are
+        not read.
+        """
         if self.expanded:
             return set(self.proxy)
         self.objects.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
@@ -193,13 +205,13 @@ class LazyDict:
         return {*(key for key in self.original if key not in read_keys), *self.proxy}
 
     def expand(self) -> None:
-        """Fill the proxy completely, in the order of the original.
+        """Fill the proxy with all items, in the order of the original.
 
         Called before C code reads the proxy or iterates over it. Raises GraphBreak for ``sys.modules``.
         """
         if self.expanded:
             return
-        if self.original is sys.modules:  # tracing imports modules, which adds items
+        if self.original is sys.modules:  # tracing itself imports modules, which adds items
             raise graph_break("unsupported-object", "reading all items of sys.modules")
         keys = tuple(self.original)
         self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
@@ -208,11 +220,11 @@ class LazyDict:
         self.objects.note_expanded(self)
 
     def _expand_all(self, keys: tuple[Any, ...]) -> None:
-        """Read all remaining items for ``expand``, and put all items into the order of the original."""
+        """Read all remaining items for ``expand``. Put all items into the order of the original."""
         self.expanded = True
         proxy, read_items = self.proxy, self.known
         full: dict[Any, Any] = {}
-        self.known = {}  # rebuild in the order of the original
+        self.known = {}  # it is filled again in the order of the original
         self._fill(keys, read_items, full)
         late = {k: v for k, v in proxy.items() if k not in full}
         proxy.clear()
@@ -220,7 +232,8 @@ class LazyDict:
         proxy.update(late)
 
     def _fill(self, keys: tuple[Any, ...], read_items: dict[Any, Any], full: dict[Any, Any]) -> None:
-        """Put the items of the original that the program has not deleted into the dictionary ``full``.
+        """Put the items of the original into the dictionary ``full``, except those that the program has
+        deleted.
 
         ``read_items`` is ``known`` before the expansion. ``keys`` are the keys of the original.
         """
@@ -238,13 +251,13 @@ class LazyDict:
                 self.known[key] = read_items.get(key, DEFERRED)
 
     def _expand_one(self, index: int, key: object, full: dict[Any, Any]) -> None:
-        """Wrap the item at ``index`` of the original, which the program has neither read nor written."""
+        """Wrap the item at ``index`` of the original. The program has neither read nor written this item."""
         source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
         value = self.objects.enter_from(self.original[key], source, self.stable)
         self.known[key] = full[key] = value
 
     def _expand_object(self, index: int, key: object, original_value: object, full: dict[Any, Any]) -> None:
-        """Wrap an item whose key is an object with a proxy, and store it in ``known`` and ``full``.
+        """Wrap an item whose key is an object with a proxy. Store the item in ``known`` and ``full``.
 
         The interpreter runs the ``__hash__`` of the key, which may be the program's.
         """
@@ -255,9 +268,10 @@ class LazyDict:
             objects.trace.calls.watched(dict.__setitem__, table, proxy, value)
 
     def changes(self) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, new value) or (key, ABSENT) in the order in which to apply them to the original.
+        """Yield (key, new value) or (key, ABSENT) in the order in which the changes are applied to the
+        original.
 
-        ``effect_diff`` turns each pair into a side effect.
+        ``effect_diff`` makes a side effect from each pair.
         """
         proxy, originals = self.proxy, self.known
         kept_keys = self._unmoved_keys()
@@ -269,7 +283,7 @@ class LazyDict:
                 yield key, value
 
     def _unmoved_keys(self) -> set[Any]:
-        """Return the keys of the original that keep their place. ``changes`` need not remove and store them again."""
+        """Return the keys of the original that keep their place. ``changes`` does not remove and store them."""
         proxy, originals = self.proxy, self.known
         if not self.expanded:
             deleted_keys = {
@@ -282,14 +296,14 @@ class LazyDict:
         for key in proxy:
             index = order.get(key, -1)
             if index <= last:
-                # A key that was stored again is at the end. Keys after it must be stored after it, too.
+                # A key that was stored again is at the end. Keys after it must then be stored again as well.
                 break
             last = index
             kept_keys.add(key)
         return kept_keys
 
     def has_changed(self, key: str) -> bool:
-        """Whether the program has written to ``key``. The question adds no guard, unlike ``get``."""
+        """Whether the program has written to ``key``. Unlike ``get``, this adds no guard."""
         if key in self.proxy:
             return self.known.get(key, ABSENT) is not self.proxy[key]
         return self.known.get(key, ABSENT) is not ABSENT
@@ -301,7 +315,7 @@ class LazyDict:
 
 
 def _is_simple(key: object) -> bool:
-    """Whether ``==`` and hash of ``key`` are C code that reads only the value or the identity of ``key``."""
+    """Whether the comparison and the hash of ``key`` are C code that reads only its value or identity."""
     cls = type(key)
     if cls is FunctionType or is_value(key):
         return True
@@ -309,4 +323,4 @@ def _is_simple(key: object) -> bool:
 
 
 _OF_CLASSES = (type.__eq__, type.__hash__)
-"""The comparison and the hash of classes without a metaclass that replaces them."""
+"""The comparison and the hash of classes, if the metaclass does not replace them."""

@@ -12,18 +12,19 @@ TORCH_OF: dict[np.dtype, torch.dtype] = {
         *("float16", "float32", "float64", "complex64", "complex128"),
     )
 }
-"""NumPy dtypes in native byte order, with the tensor dtype that ``torch.from_numpy`` returns."""
+"""Maps each NumPy dtype in native byte order to the tensor dtype that ``torch.from_numpy`` returns."""
 
 NUMPY_OF: dict[torch.dtype, np.dtype] = {theirs: ours for ours, theirs in TORCH_OF.items()}
 """The inverse of ``TORCH_OF``."""
 
 SCALAR_TYPES: frozenset[type] = frozenset(dtype.type for dtype in TORCH_OF)
-"""Classes of scalars that their Python number and their dtype describe completely."""
+"""Scalar classes whose instances are determined by their Python number and their dtype."""
 
 NUMBERS: frozenset[type] = SCALAR_TYPES - {np.bool_, np.complex64}
-"""Classes of scalars that torch accepts as numbers.
+"""Scalar classes that torch accepts as numbers.
 
-torch accepts ``np.bool_`` only in place of a float, and ``np.complex64`` only for its real part.
+Two classes are not among them: torch accepts ``np.bool_`` only in place of a float, and reads only the real
+part of an ``np.complex64``.
 """
 
 DTYPE_CLASSES: frozenset[type] = frozenset(map(type, TORCH_OF))
@@ -34,8 +35,10 @@ CONSTANT_TYPES: frozenset[type] = SCALAR_TYPES | DTYPE_CLASSES
 
 
 def is_dtype_like(value: object) -> bool:
-    """Whether ``value`` is a class or a dtype object that names a dtype which tensors can hold, such as
-    ``np.float32``. Such arguments of NumPy functions are passed on as constants.
+    """Whether ``value``, a class or a dtype object, names a dtype that tensors can have, such as
+    ``np.float32``.
+
+    NumPy functions get such an argument as a constant.
     """
     if isinstance(value, np.dtype):
         return value in TORCH_OF

@@ -13,10 +13,10 @@ from fxstack_capture.trace.records import DeferredLocal
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The defaults and the closure of a function, which a call needs beside the code.
+    """The defaults and the closure of a function. A call needs them in addition to the code.
 
-    For a function from outside they are objects of the trace. ``fn`` keeps the function alive, whose id is the key
-    in ``ObjectTables.parts``.
+    For a function from outside, they are objects of the trace. ``fn`` keeps the function alive, because
+    ``ObjectTables.parts`` is keyed by its id.
     """
 
     fn: FunctionType
@@ -29,7 +29,8 @@ class Parts:
 class ProxiedCell:
     """A cell of the program and its proxy.
 
-    ``lazy`` is the proxy's first content: the unread content of the original, or None if the original was empty.
+    ``lazy`` is the first content of the proxy: the content of the original before it is read, or None if the
+    original was empty.
     """
 
     original: CellType
@@ -37,7 +38,9 @@ class ProxiedCell:
     source: Source
     lazy: DeferredLocal | None
     entered: Any = None
-    """The wrapped content, if ``loaded``. Another content at the end of the trace is a side effect."""
+    """The wrapped content, if ``loaded``. If the cell has another content at the end of the trace, the write
+    is a side effect.
+    """
     loaded: bool = False
     """Whether the program has read the original content."""
 
@@ -45,14 +48,15 @@ class ProxiedCell:
 class ConsumedIterator:
     """An iterator of the program that was partially consumed before the trace.
 
-    ``obj`` is the real iterator. ``taken`` counts the items that the trace has taken from it directly, not the
-    items that another iterator takes by a real ``next`` (``Consumed.leave_to_other``).
+    ``obj`` is the real iterator. ``taken`` counts the items that the trace has taken from it directly. It
+    does not count items that a real ``next`` of another iterator will take (``Consumed.leave_to_other``).
     """
 
     counts_for_others = False
-    """Whether a real ``next`` also advances other iterators, which then do not count the item.
+    """Whether a real ``next`` also advances the iterators that this iterator reads, which then do not count
+    the item.
 
-    True for ``enumerate``.
+    True only for ``enumerate``.
     """
 
     def __init__(self, obj: Any, source: Source) -> None:
@@ -63,25 +67,25 @@ class ConsumedIterator:
         self.ended = False
         """Whether the trace has reached the end.
 
-        The real iterator must then be exhausted by one more ``next``.
+        One more call of the real ``next`` then exhausts the iterator.
         """
 
     def next(self) -> Any:
         """Return the next item: ``DeferredLocal``, ``DeferredTuple`` or an object of the trace.
 
-        Called in place of the real ``next``, which would advance the real iterator. Raises StopIteration,
-        GraphBreak.
+        Called in place of the real ``next``, which would advance the real iterator. Raises StopIteration at
+        the end, and GraphBreak if the iterator cannot be read.
         """
         raise NotImplementedError
 
     def steps(self) -> int:
-        """Return how many times the replacement code calls the real ``next`` when the frame is left."""
+        """Return how often the replacement code calls the real ``next`` when the frame is left."""
         return self.taken + self.ended
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A call ``function(*args, **kwargs)`` of constants, which makes a class.
+    """A call ``function(*args, **kwargs)`` that makes a class from constants.
 
     An example is ``namedtuple("P", "x y")``.
     """
@@ -92,28 +96,28 @@ class Recipe:
 
 
 class Recipes:
-    """The calls of library functions that made classes in the trace, from constants alone.
+    """The calls of library functions that made classes in the trace from constants.
 
-    The replacement code makes the class anew in each call, as plain Python does.
+    The replacement code makes each class anew in each call, as plain Python does.
     """
 
     def __init__(self) -> None:
         self._by_class_id: dict[int, tuple[type, Recipe, dict[str, Any]]] = {}
-        """By the id of the class: the class, its recipe, and its namespace when it was made."""
+        """Maps the id of a class to the class, its recipe, and its namespace when it was made."""
 
     def note(
         self, cls: type, function: Callable[..., type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Record the call that made ``cls``, with the attributes that the class has now.
+        """Record the call that made ``cls``, and the current attributes of ``cls``.
 
-        Called by the rules of ``type`` and of class factories such as ``namedtuple``.
+        The rules of ``type`` and of class factories such as ``namedtuple`` call this.
         """
         self._by_class_id[id(cls)] = cls, Recipe(function, args, kwargs), dict(vars(cls))
 
     def of(self, cls: type) -> Recipe | None:
-        """Return the recipe of ``cls``, from which the replacement code makes the class again.
+        """Return the recipe of ``cls``. The replacement code makes the class from it.
 
-        Return None if ``cls`` has no recipe, or if the program has changed the class since.
+        Return None if ``cls`` has no recipe, or if the program has changed the class since it was made.
         """
         entry = self._by_class_id.get(id(cls))
         if entry is None:

@@ -1,6 +1,6 @@
-"""Protocols of the torch side and the interpreter, which lower folders call back into.
+"""Protocols of the torch side and the interpreter, for callers in lower folders.
 
-The implementations import this folder, so this folder cannot import them.
+The classes that implement the protocols import this folder, so this folder cannot import them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Arrays(Protocol):
         """The object model (``trace.state.Objects``)."""
 
     has_scalars: bool
-    """Whether the trace has NumPy scalars whose number is dynamic.
+    """Whether the trace has NumPy scalars with a dynamic number.
 
-    Operators look for such scalars among their operands only if this is true.
+    If not, operators do not look for such scalars among their operands.
     """
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -51,50 +51,55 @@ class Arrays(Protocol):
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a NumPy function of the program, or apply an operator to arrays.
 
-        Rules and the methods of ``Array`` call this.
+        Rules, and the methods of ``Array``, call this.
         """
 
     def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Any:
         """Return the array that shares the memory of ``tensor``, a dense CPU tensor with a NumPy dtype.
 
-        Called when an array from outside is wrapped, and for ``Tensor.numpy()`` of the program.
+        Called when an array from outside is wrapped, and for ``Tensor.numpy()`` in the program.
         """
 
     def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a NumPy function through its counterpart on tensors.
+        """Call a NumPy function through its counterpart for tensors.
 
-        ``pair`` is the ``numpy_side.functions.Pair`` of both.
+        ``pair`` (``numpy_side.functions.Pair``) contains the function and its counterpart.
         """
 
     def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
         """Call ``fn``, which is ``str``, ``repr`` or ``format``, on an array or a scalar.
 
-        ``spec`` is the argument of ``format``. The text of an array reads its elements, so most texts break the
-        graph.
+        ``spec`` is the second argument of ``format``. The text of an array reads its elements, so most texts
+        break the graph.
         """
 
     def iterate(self, array: Any) -> Iterator[Any]:
-        """Return an iterator over the rows of an array. Called by ``iter`` of the program and of C code."""
+        """Return an iterator over the rows of an array. Called for ``iter`` in the program and in C code."""
 
     def refuse(self, use: str) -> NoReturn:
         """Raise the graph break for an unsupported use of an array.
 
-        ``use`` describes the use in the message.
+        ``use`` is the description of the use in the message.
         """
 
 
 class AssumedTruths(Protocol):
-    """Truth values of tensors that the trace assumes and the graph checks, and facts that decide about a fallback."""
+    """Truth values of tensors that the trace assumes and the graph computes, and facts that decide about a
+    fallback.
+    """
 
     handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
-    """By the blocks around them: the calls that may raise for tensor data where the program handles errors.
+    """The calls that may raise because of tensor data, where the program handles errors.
 
-    The value has the numbers of the first and the last such call. Calls that may raise are numbered from 1.
+    The key is the blocks around the calls. The value is a pair of numbers: of the first and of the last such
+    call. All calls that may raise because of tensor data are numbered from 1.
     """
 
     @property
     def handled(self) -> bool:
-        """Whether the graph has a call that may raise for tensor data where the program handles errors."""
+        """Whether the graph has a call that may raise because of tensor data, where the program handles
+        errors.
+        """
 
     @property
     def operators(self) -> int:
@@ -106,27 +111,27 @@ class AssumedTruths(Protocol):
 
     @property
     def retractable(self) -> bool:
-        """Whether a graph that ran or raised leaves no side effects once torch's state is restored.
+        """Whether a graph that ran or raised leaves no side effects after torch's state is restored.
 
-        The fallback to eager (``emit.endings.fallback``), which runs the frame again in plain Python, requires
-        this.
+        The fallback to eager requires this, because it runs the frame a second time
+        (``emit.endings.fallback``).
         """
 
     @property
     def draws(self) -> bool:
-        """Whether the graph draws random numbers. The value is final only when the trace is complete."""
+        """Whether the graph draws random numbers. The answer is final only at the end of the trace."""
 
     def demand_retractable(self) -> None:
         """Raise RefusedError if running the graph has side effects that cannot be undone.
 
-        Called if the graph has assumptions.
+        Called only if the graph has assumptions.
         """
 
 
 class TorchSide(Protocol):
     """Tensors, symbolic numbers and the FX graph (subpackage ``torch_side``).
 
-    Rules and object loads call it for each value that is or holds a tensor.
+    Rules and object loads call it for each value that is a tensor or contains a tensor.
     """
 
     @property
@@ -139,39 +144,40 @@ class TorchSide(Protocol):
 
     @property
     def is_usual(self) -> Callable[[FunctionType], bool]:
-        """Whether a Python function of torch is unchanged since import.
+        """A function that returns whether a Python function of torch is unchanged since import.
 
-        The call guards the names that the function reads.
+        The call guards the names that the function of torch reads.
         """
 
     attribute_writes: list[AttributeWrite]
-    """Assignments of the program to attributes of tensors, in order. The replacement code repeats them."""
+    """The program's assignments to attributes of tensors, in order. The replacement code repeats them."""
 
     mutated_storages: set[int]
-    """Addresses of the storages to which tensor operators have written in this trace."""
+    """Addresses of the storages that tensor operators have written to in this trace."""
 
     outer_modes: Sequence[Any]
-    """Torch-function modes of the program that were active outside when the frame was called.
+    """The program's torch-function modes that were active when the frame was called.
 
     They are suspended while tracing.
     """
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """Return the fake of a real tensor and guard the tensor.
+        """Return the fake of a real tensor, and guard the tensor.
 
-        Called when a tensor from outside is wrapped. The first operation on the fake makes the placeholder.
+        Called when a tensor from outside is wrapped. The first operation on the fake makes the placeholder in
+        the graph.
         """
 
     def enter_number(self, value: float, source: Source) -> Any:
         """Wrap an int or float input.
 
-        Called when a number from outside is read. A dynamic input becomes a SymInt or SymFloat. Any other input is
-        returned as it is, and guarded by value.
+        Called when a number from outside is read. A dynamic input becomes a SymInt or SymFloat. Any other
+        input is guarded by value and returned as it is.
         """
 
     @property
     def geometry(self) -> Geometry:
-        """The maker of symbols. It also holds the expression that each number of an input must equal."""
+        """The maker of symbols. It also has the expression that each number of an input must equal."""
 
     @property
     def history(self) -> FrameHistory:
@@ -182,21 +188,22 @@ class TorchSide(Protocol):
         """State of ``__torch_function__`` overrides (``subclasses.overrides.Overrides``)."""
 
     def is_leaf(self, fn: object) -> bool:
-        """Whether calls of ``fn`` are recorded as one node.
+        """Return whether calls of ``fn`` are recorded as one node.
 
-        The interpreter runs other Python functions (they are inlined).
+        All other Python functions are inlined: the interpreter runs them.
         """
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one torch call as a node and return its fake result.
 
-        In-place operators return their argument.
+        An in-place operator returns its argument.
         """
 
     def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
-        """Call an accessor: ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of ``Tensor``.
+        """Call an accessor: ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of
+        ``Tensor``.
 
-        Called when the program, or a ``__torch_function__``, calls the accessor as a function.
+        Called when the program or a ``__torch_function__`` calls the accessor as a function.
         """
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
@@ -208,12 +215,12 @@ class TorchSide(Protocol):
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         """Load an attribute of a tensor.
 
-        Metadata comes from the fake, a load that computes a tensor is recorded as a node, and a method
-        becomes a bound method.
+        Metadata comes from the fake. A load that computes a tensor is recorded as a node. A method becomes a
+        bound method.
         """
 
     def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
-        """Assign an attribute of a tensor, as an instruction of the program does."""
+        """Assign an attribute of a tensor, as an instruction of the program does it."""
 
     def is_symbolic(self, value: object) -> bool:
         """Whether ``value`` is a SymInt, SymFloat or SymBool."""
@@ -221,115 +228,127 @@ class TorchSide(Protocol):
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
         """Guard the result of ``getter(*args)``, a flag of torch such as ``torch.is_grad_enabled()``.
 
-        Called where the trace depends on the flag. ``getter`` is a C function, so that the guard runs no Python
+        Called where the trace depends on the flag. ``getter`` is a C function, so the guard runs no Python
         code.
         """
 
     def drawn_at(self, value: object) -> Source | None:
-        """Return the source of a symbolic number that the frame draws anew in each call; None for any other number.
+        """Return the source of a symbolic number that the frame draws in each call. None for any other
+        number.
 
-        The replacement code reads a drawn number from its source instead of from the graph.
+        The replacement code reads a drawn number from its source and not from the graph.
         """
 
     def number_in(self, tensor: torch.Tensor) -> Any:
-        """Return ``tensor.item()`` as an unbacked symbol, whatever the options say about ``item``."""
+        """Return ``tensor.item()`` as an unbacked symbol, even if the options forbid ``item``."""
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         """Call ``torch.nn.Parameter(data, requires_grad)`` in the trace. The rule of ``Parameter`` calls this."""
 
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """Return the result of ``fn`` for a symbolic number as a further input of the graph; None if not possible.
+        """Return the result of ``fn`` for a symbolic number as an additional input of the graph. None if this
+        is impossible.
 
-        ``fn`` is a C function without effects, such as ``math.sqrt``. The replacement code computes the result
-        before the graph runs. This is possible if the number comes from one input.
+        ``fn`` is a C function without effects, such as ``math.sqrt``. The replacement code computes the
+        result before the graph runs. This is possible if the number is computed from a single input.
         """
 
     def place_of(self, number: Any) -> Source | None:
-        """Return the source of a symbolic number that is an input or computed from inputs; None for any other number.
+        """Return the source of a symbolic number that is an input or is computed from inputs. None for any
+        other number.
 
-        The replacement code can read the number from its source before the graph runs, for example as an index.
+        The replacement code can read the number from this source before the graph runs, for example as an
+        index.
         """
 
     def open_truth(self, value: object) -> Any:
-        """Return ``bool(value)`` as a SymBool if its value is unknown and the options allow that; else None.
+        """Return ``bool(value)`` as a SymBool if its value is unknown and the options allow it. Otherwise
+        return None.
 
-        The rule of ``bool`` asks first, and tests the truth if the answer is None.
+        The rule of ``bool`` calls this first. If the answer is None, the rule tests the truth.
         """
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
-        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes; ``fn`` is one of these
-        functions. Return ``NotImplemented`` for other operands, which Python then compares.
+        """Return ``min`` or ``max`` (``fn``) of two numbers or tensors that the graph computes.
+
+        Return ``NotImplemented`` for other operands. Python then compares them.
         """
 
     def counted(self, tensor: torch.Tensor) -> Any:
-        """Return the number in a tensor, for arithmetic of torch's own code (step counts of optimizers, batch norm).
+        """Return the number in a tensor, for arithmetic in torch's own code (step counts of optimizers, batch
+        norm).
 
-        The number is known if a constructor or a CPU float input, which guards read, determines it. Otherwise the
-        result is that of ``number_in``.
+        The number is known if a constructor determines it, or a CPU float input that guards read. Otherwise
+        the result is that of ``number_in``.
         """
 
     def checkpoint(self, tag: str) -> AbstractContextManager[None]:
-        """Set ``meta["recompute"] = tag`` on every node that is recorded inside the block, the function of a
-        checkpoint.
+        """Set ``meta["recompute"] = tag`` on each node that is recorded inside the block.
+
+        The block surrounds the function of a checkpoint.
         """
 
     def leave_checkpoint(self, values: object) -> None:
-        """Remove the tag from the nodes that compute ``values``, the results of a checkpoint: a tensor or a
-        container of tensors. The partitioner decides whether to recompute these.
+        """Remove the tag from the nodes that compute ``values``, the results of a checkpoint.
+
+        ``values`` is a tensor or a container of tensors. The partitioner decides whether to recompute them.
         """
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
-        """Assume that ``bool(value)`` is ``truth``.
+        """Assume that ``bool(value)`` is ``truth``. Return False if the assumption is impossible.
 
-        Return False if the assumption is impossible. Called for a check of the program whose other outcome only
-        raises. The replacement code tests the assumption after the graph has run.
+        Called for a check of the program, whose other outcome only raises. The replacement code tests the
+        assumption after the graph has run.
         """
 
     @property
     def assumptions(self) -> AssumedTruths:
-        """Truth values that ``assume`` has assumed, which the replacement code checks."""
+        """The truth values that ``assume`` has assumed. The replacement code tests them."""
 
     def decided(self, truth: torch.SymBool) -> Any:
-        """Return ``truth`` as a bool, with a guard, if the trace can know it; else return the SymBool.
+        """Return ``truth`` as a bool, with a guard, if the trace can know its value. Otherwise return the
+        SymBool.
 
-        Called before C code gets the value, since C code and identity comparisons do not accept a SymBool.
+        Called before C code gets the value, because C code and identity comparisons need a bool.
         """
 
     def specialize(self, value: object) -> Any:
         """Return the plain number of a symbolic number and guard it.
 
-        Other values are returned unchanged. Called where a result depends on the value, for example before C code
-        reads a number.
+        Any other value is returned unchanged. Called where a result depends on the value, for example before
+        C code reads a number.
         """
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """Record the torch calls that C code makes on fakes of the trace while the block runs.
+        """While the block runs, record the torch calls that C code makes on fakes of the trace.
 
-        Entered around C functions.
+        The tracer enters the block around calls of C functions.
         """
 
     def python_type(self, tensor: torch.Tensor) -> type:
         """Return the type that the program sees for a fake (Tensor, Parameter, ...).
 
-        The class of the fake itself differs.
+        The fake itself has another class.
         """
 
     def source_of(self, tensor: torch.Tensor) -> Source | None:
-        """Return the source of the real tensor that a fake represents; None for a result of an operation."""
+        """Return the source of the real tensor that a fake represents. None for the result of an operation."""
 
     def session(self) -> AbstractContextManager[object]:
-        """Surround the whole trace: restore at the end the torch state that the program changed."""
+        """Surround the whole trace. At the end, restore the torch state that the program changed."""
 
     def state_delta(self) -> Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Return the calls that change torch's state at the start of the trace into the present state, as
-        (function, arguments). The replacement code makes these calls after the graph, for example
-        ``set_grad_enabled(False)``.
+        """Return the calls that set torch's state to the state that the program left.
+
+        Each call is (function, arguments), for example (``set_grad_enabled``, (False,)). They start from the
+        state at the start of the trace. The replacement code makes them after the graph.
         """
 
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
-        """Return the graph output for ``tensor``, and a function that makes the final tensor from the output, or None.
+        """Return the graph output for ``tensor``, and a function that makes the final tensor from this
+        output, or None.
 
         Called for each tensor that leaves the trace. The replacement code calls the function.
         """
@@ -337,15 +356,15 @@ class TorchSide(Protocol):
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         """Finish the graph after the last instruction.
 
-        Called once, by ``FrameWriter.finish``. ``outputs`` are the fakes and symbolic numbers that leave the
+        ``FrameWriter.finish`` calls this once. ``outputs`` are the fakes and symbolic numbers that leave the
         trace, in order.
         """
 
     def unrecorded(self) -> AbstractContextManager[None]:
         """Do not record torch calls inside the block.
 
-        For calls of the tracer itself, such as reading the size of a fake, which are not operations of the
-        program.
+        The tracer uses it for its own calls, such as reading the size of a fake. They are not operations of
+        the program.
         """
 
     @property
@@ -369,22 +388,23 @@ class Interpreter(Protocol):
         """
 
     def truth_of_result(self, value: object) -> bool:
-        """Return the truth of ``value``, which is the result of the current instruction.
+        """Return the truth of ``value``, the result of the current instruction.
 
-        The rules of truth tests call this. If one truth value of a tensor only leads to a ``raise``, assume the
-        other truth value (``interpreter.checks``).
+        The rules of truth tests call this. If ``value`` is a tensor and one truth only leads to a ``raise``,
+        assume the other truth (``interpreter.checks``).
         """
 
     def call_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Bind arguments and interpret the body of a Python function.
 
-        A generator function gives a trace generator.
+        For a generator function, return a trace generator.
         """
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
-        """Call ``fn`` as ``call_function`` does, so that the graph can break inside of ``fn`` and resume there.
+        """Call ``fn`` as ``call_function`` does. In addition, the graph can break inside of ``fn`` and resume
+        there.
 
-        The callee's result must be the result of the current instruction, as ``link`` describes.
+        The result of ``fn`` must be the result of the current instruction, as ``link`` describes.
         """
 
     def run_root(
@@ -397,21 +417,27 @@ class Interpreter(Protocol):
         """Interpret the root frame once.
 
         ``local_values`` has the arguments and free variables by name. ``stop_at`` is the ``path`` of the
-        GraphBreak of an earlier attempt: stop before that step. None runs to the end.
+        GraphBreak of an earlier attempt: the interpreter stops before that step. With None, it runs to the
+        end.
         """
 
     def receivers(self) -> tuple[tuple[int, int], ...]:
-        """Return a key of the program's blocks that can act on an exception of the current instruction, innermost
-        first. Each block is (id of the code object, offset). See ``trace.records.Blocks``.
+        """Return a key for the program's blocks that can act on an exception of the current instruction.
+
+        The innermost block is first. Each block is (id of the code object, offset). See
+        ``trace.records.Blocks``.
         """
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` has left a frame of the program. Otherwise it is an error of C code, or of the tracer."""
+        """Whether ``error`` has left a frame of the program. If not, it is an error of C code or of the
+        tracer.
+        """
 
     def demand_program(self, error: BaseException) -> None:
-        """Raise GraphBreak if the program did not raise ``error``, before the program can see ``error``.
+        """Raise GraphBreak if the program did not raise ``error``. Called before the program can see
+        ``error``.
 
-        Plain Python may not raise an error of the tracer.
+        An error of the tracer may not occur in plain Python.
         """
 
     def dealt_with(self, error: BaseException) -> None:
@@ -422,27 +448,28 @@ class Interpreter(Protocol):
 
     @property
     def handles(self) -> bool:
-        """Whether the code that ran so far may handle exceptions.
+        """Whether the program's code that has run so far may handle exceptions.
 
-        A fallback then leaves errors of the graph to that code.
+        If so, a fallback leaves errors of the graph to that code.
         """
 
     @property
     def root_step(self) -> int:
-        """Position of the root frame's current step in order of execution, from 0.
+        """Number of the root frame's current step in order of execution, from 0.
 
-        Each repetition in a loop counts. A graph break keeps the position, so that a later attempt can stop there.
+        Repetitions in a loop count. A graph break records the number, so that a later attempt can stop there.
         """
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
         """Return (file, line, function) of the interpreted frames, innermost last.
 
-        Guards, nodes and messages keep the stack.
+        Guards, graph nodes and messages record this stack.
         """
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """Return path and class name of each module whose ``forward`` is running, innermost last, for the ``meta``
-        of nodes. The keys are expressions for the modules, such as ``L['self'].layer``.
+        """Return the modules whose ``forward`` runs now, innermost last: expression -> (path, class name).
+
+        An expression is for example ``L['self'].layer``. The ``meta`` of nodes contains this dictionary.
         """
 
     def run_body(self, fn: FunctionType, namespace: object) -> Any:

@@ -1,8 +1,8 @@
 """Numbers and tensors that a frame draws from a random generator, anew in each call.
 
-Only other draws can observe when a number is drawn. Therefore the replacement code makes all draws before the
-graph runs, in the order of the program. In the trace the numbers are symbols on which no decision may depend
-(``shapes.symbolic.env``). A copy of the generator gives the example values of the symbols.
+Only another draw can observe when a number is drawn. Therefore the replacement code makes all draws before
+the graph runs, in the order of the program. In the trace, the numbers are symbols on which no decision may
+depend (``shapes.symbolic.env``). A copy of the generator gives example values for the symbols.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Draw:
 def _copy_of(generator: Any) -> Any:
     """Return a generator of the same kind in the same state.
 
-    Example values come from the copy, because the real generator must not advance while tracing.
+    Example values come from this copy. The real generator must not advance while tracing.
     """
     if isinstance(generator, np.random.RandomState):
         numbers = np.random.RandomState()
@@ -51,7 +51,8 @@ def _copy_of(generator: Any) -> Any:
 class Draws:
     """The draws of one trace.
 
-    ``source_of`` returns the source of a generator, or None. ``geometry`` returns the maker of symbols.
+    The constructor takes two functions. ``source_of`` returns the source of a generator, or None.
+    ``geometry`` returns the maker of symbols.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class Draws:
         self._source_of = source_of
         self._geometry = geometry
         self.made: list[Draw] = []
-        """All draws in the order of the program, which the replacement code repeats."""
+        """All draws in the order of the program. The replacement code repeats them."""
         self._copies: dict[int, Any] = {}
-        """One copy for each generator, by id. The copy advances with the draws of the trace."""
+        """Maps the id of a generator to its copy. The copy advances with the draws of the trace."""
 
     def draw(
         self,
@@ -71,9 +72,11 @@ class Draws:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of a draw from ``random``: a symbolic number, a list of symbolic numbers, or None.
+        """Return the result of a draw from ``random``: a symbolic number, a list of symbolic numbers, or
+        None.
 
-        Called by the rules of module ``random``. Raises GraphBreak.
+        The rules of module ``random`` call this. Raises GraphBreak if the call raises, or if its result is
+        not made of numbers.
         """
         example = self.example(function, generator, args, kwargs)
         source = self._source_of(generator)
@@ -83,10 +86,10 @@ class Draws:
     def example(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return the result of the call on a copy of the generator. Raise GraphBreak if the call raises."""
+        """Return the result of the call on a copy of the generator. Raises GraphBreak if the call raises."""
         try:
             return function(self._copy(generator), *args, **kwargs)
-        except Exception as error:  # an error of the program, which plain Python may raise or not
+        except Exception as error:  # an error of the program, which plain Python reproduces
             text = f"random.{function.__name__}, which raises {type(error).__name__}"
             raise graph_break("unsupported-call", text) from error
 
@@ -98,9 +101,9 @@ class Draws:
         kwargs: dict[str, Any],
         example: Any,
     ) -> Any:
-        """Make the frame draw, for a caller that has ``example``, the result of the same call on a copy.
+        """Make the frame draw. ``example`` is the result of the same call on a copy of the generator.
 
-        Return symbols in place of the numbers of the example, or None if it is None.
+        Return the example with symbols in place of its numbers. If the example is None, return None.
         """
         source = Drawn(len(self.made), f"random.{function.__name__}")
         result = self._symbols(example, source)
@@ -110,9 +113,9 @@ class Draws:
     def add(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
-        """Make the frame call ``function(generator, *args, **kwargs)``.
+        """Make the frame call ``function(generator, *args, **kwargs)``. Return the source of the result.
 
-        Return the source of the result. Called for draws of tensors, whose results need no symbols.
+        Called for draws of tensors, because their results need no symbols.
         """
         source = self._source_of(generator)
         assert source is not None
@@ -127,17 +130,14 @@ class Draws:
         return source
 
     def _copy(self, generator: Any) -> Any:
-        """Return the copy of a generator.
-
-        The first draw makes the copy; the real generator must not advance.
-        """
+        """Return the copy of a generator. The first draw makes the copy."""
         copy = self._copies.get(id(generator))
         if copy is None:
             copy = self._copies[id(generator)] = _copy_of(generator)
         return copy
 
     def _symbols(self, example: object, source: Source) -> Any:
-        """Return symbols for the numbers of an example. The example is a number, a list of numbers, or None."""
+        """Return symbols for the numbers in an example, which is a number, a list of numbers, or None."""
         if example is None:
             return None
         if type(example) is list:
@@ -149,7 +149,7 @@ class Draws:
         if type(example) not in (int, float):
             text = f"{source.name}, which gives a {type(example).__qualname__},"
             raise graph_break("unsupported-call", text)
-        # The example of a symbol need not be the number of this call, since no decision depends on it.
+        # The example may differ from the number of this call, because no decision depends on it.
         if not can_be_symbolic(example):
             example = type(example)(1)
         return self._geometry().drawn(example, source)

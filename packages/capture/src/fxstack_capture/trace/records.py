@@ -1,4 +1,4 @@
-"""Records that the parts of a trace exchange."""
+"""Records that several parts of a trace exchange."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fxstack_capture.sources import Source
 
 
 class DeferredLocal:
-    """A pre-existing value that no instruction has loaded. The first load wraps and guards the value.
+    """A value from outside that no instruction has loaded. The first load wraps and guards the value.
 
-    A ``DeferredLocal`` is only in local slots and cells of interpreted frames, never on the stack or in a
-    container.
+    A ``DeferredLocal`` is in local slots and cells of interpreted frames. It is on the stack only until a
+    following step stores it or passes it on.
     """
 
     __slots__ = ("source", "value")
@@ -31,7 +31,7 @@ class DeferredLocal:
 class DeferredTuple:
     """A tuple with items that no instruction has loaded.
 
-    Loading the tuple wraps its items. The tuple is only in local slots and cells.
+    Loading the tuple wraps its items. A ``DeferredTuple`` is in the same places as a ``DeferredLocal``.
     """
 
     __slots__ = ("parts",)
@@ -43,7 +43,7 @@ class DeferredTuple:
 
 @dataclass(frozen=True, slots=True)
 class AttributeWrite:
-    """An assignment ``tensor.name = value`` of the program, or ``del tensor.name`` if ``deleted``.
+    """The program's assignment ``tensor.name = value``, or ``del tensor.name`` if ``deleted``.
 
     The replacement code repeats it after the graph (``Replay.prepare_attributes``).
     """
@@ -58,13 +58,13 @@ class AttributeWrite:
 class Construction:
     """The call that constructed ``made``, a tensor of a wrapper subclass.
 
-    The replacement code repeats the call if the tensor leaves the frame. Attributes that the program set
-    afterwards are not part of the call.
+    If the tensor leaves the frame, the replacement code repeats the call. Attributes that the program set
+    later are not part of the call.
     """
 
     made: torch.Tensor
     function: Callable[..., Any]
-    """The maker, such as ``Tensor._make_wrapper_subclass``."""
+    """The function that constructs the tensor, such as ``Tensor._make_wrapper_subclass``."""
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
 
@@ -77,16 +77,17 @@ class CapturedCode:
     inputs: tuple[Source, ...]
     """The source of each placeholder, in order."""
     example_inputs: tuple[Any, ...]
-    """The fake, or the SymInt or SymFloat, of each placeholder."""
+    """The fake, SymInt or SymFloat of each placeholder."""
     overrides_classes: bool = False
     """Whether inputs or values have classes with ``__torch_function__``.
 
-    The compiled graph then runs with ``__torch_function__`` off, because the trace has interpreted it already.
+    If so, the compiled graph runs with ``__torch_function__`` disabled, because the trace has interpreted the
+    overrides.
     """
     redefined: tuple[int, ...] = ()
     """Indices into ``inputs`` of tensors whose classes replace methods of torch.
 
-    The graph gets plain views of them.
+    The graph gets views of them with the plain class.
     """
     overrides_modes: bool = False
     """Whether torch-function modes of the program are active around the call.
@@ -94,43 +95,47 @@ class CapturedCode:
     The modes must not see the operators of the graph.
     """
     checkpoints: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """By the name of a node in a checkpoint: the number of the innermost checkpoint, and the tag of the node.
+    """Maps a node in a checkpoint to the number of the innermost checkpoint, and to the tag of the node.
 
-    The graph has no tags at the results of checkpoints, because the partitioner decides about these.
+    The key is the name of the node. Nodes that compute results of checkpoints have no tag, because the
+    partitioner decides about them.
     """
     demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
-    """Returns the present guards on symbolic sizes: source, check and the user's stack.
+    """Returns the current guards on symbolic sizes, as (source, check, user's stack).
 
-    Called after the backend has run, since a backend that traces the graph again may add guards.
+    Called after the backend has run. A backend that traces the graph again may add guards.
     """
 
 
 Blocks = tuple[tuple[int, int], ...]
-"""A key of the program's blocks (``with``, ``except``, ``finally``) that receive an error.
+"""A key for the program's blocks (``with``, ``except``, ``finally``) that receive an error.
 
-Each block is (id of the code object, offset), innermost first.
+Each block is (id of the code object, offset). The innermost block is first.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TracePlan:
-    """How a frame is traced, as decided from the outcomes of its earlier attempts."""
+    """How to trace a frame, as decided from the outcomes of its earlier attempts."""
 
     polyfills: bool = False
-    """Whether polyfills replace C code that calls the program's functions, so that the graph can break there."""
+    """Whether polyfills replace C code that calls functions of the program. The graph can then break in these
+    functions.
+    """
     assuming: bool = True
-    """Whether checks of the program may be assumed to pass."""
+    """Whether the trace may assume that checks of the program pass."""
     ends_at_writes: bool = False
     """Whether graphs with assumptions end at writes to their inputs."""
     unseen: frozenset[Blocks] | None = None
-    """If set, the graph ends before a call that may raise for tensor data.
+    """If set, the graph ends before a call that may raise because of tensor data.
 
-    Calls inside of one of these groups of blocks, which would not notice the error, stay in the graph.
+    The set has groups of blocks that would not notice the error. Calls inside of such a group stay in the
+    graph.
     """
     later: frozenset[int] = frozenset()
-    """Numbers of hooks on tensors, in the order in which the program registers them, from 0.
+    """Numbers of the tensor hooks that the replacement code registers after the graph has run.
 
-    The replacement code registers these hooks after the graph has run.
+    Hooks are numbered from 0 in the order in which the program registers them.
     """
 
 
@@ -143,23 +148,23 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class StoppedFrame:
-    """A frame that the trace left before or inside of the instruction at ``offset`` of ``code``.
+    """A frame that the trace left at the instruction at ``offset`` of ``code``.
 
-    The last frame is before its instruction. Each earlier frame is inside of an instruction that calls the next
-    frame.
+    The last frame has stopped before this instruction. Each earlier frame is inside of this instruction,
+    which calls the next frame.
     """
 
     code: CodeType
     namespace: dict[str, object]
     """The globals of the function."""
     offset: int
-    """The offset of the instruction in the bytecode of ``code``, prefixes included."""
+    """The offset of the instruction, including its prefixes, in the bytecode of ``code``."""
     stack: tuple[Any, ...]
-    """The values on the stack, and ``NULL``. A call instruction has already popped its operands."""
+    """The values on the stack, including ``NULL``. A call instruction has already popped its operands."""
     local_values: dict[str, Any]
     """Local variables by name.
 
-    A variable that was never loaded has a ``DeferredLocal``. An unbound variable has no key.
+    The value of a variable that was never loaded is a ``DeferredLocal``. An unbound variable is missing.
     """
     cells: dict[str, CellType]
     """Cells by the names of cell variables and free variables."""
@@ -170,9 +175,10 @@ class StoppedFrame:
     handled_outside: BaseException | None = None
     """The exception that the callers of the frame are handling."""
     made: bool = False
-    """Whether the result of the instruction is already on the stack, as a new object is while ``__init__`` runs.
+    """Whether the result of the instruction is already on the stack.
 
-    The return value of the callee is then dropped.
+    For example, the new object is on the stack while ``__init__`` runs. The return value of the callee is
+    then dropped.
     """
 
 
@@ -185,27 +191,30 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The program raised an exception out of the root frame."""
+    """The program raised an exception that left the root frame."""
 
     exception: BaseException
 
 
 RootOutcome = Returned | Stopped | Raised
-"""How the interpretation of the root frame ended."""
+"""How the interpretation of the root frame ended: by an exception, a return, or a stop."""
 
 NOTHING = object()
-"""The value of ``Link.made`` if the result is the return value. None is a possible result."""
+"""The value of ``Link.made`` if the result of the call is the return value. (None is a possible result.)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a resumable call gives its result: as the callee's return value, or as ``made`` if the callee must
-    return None.
+    """Where a resumable call has its result: the callee's return value, or ``made``.
+
+    With ``made``, the callee must return None.
     """
 
     made: Any = NOTHING
-    """The object that the call makes, for example the instance while ``__init__`` runs; else ``NOTHING``."""
+    """The object that the call makes, for example the instance while ``__init__`` runs. Otherwise
+    ``NOTHING``.
+    """
 
 
 RETURNED = Link()
-"""The link of a resumable call whose result is the value that the callee returns."""
+"""The link of a resumable call whose result is the return value of the callee."""

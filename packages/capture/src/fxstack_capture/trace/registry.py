@@ -1,7 +1,7 @@
-"""The table of pre-existing objects and their proxies.
+"""The table of objects from outside and their proxies.
 
-An entry keeps the original and the proxy alive for the length of the trace, so ids stay valid. Functions,
-classes and modules are their own proxies.
+An entry keeps the original and the proxy alive for the length of the trace, so their ids stay valid.
+Functions, classes and modules are their own proxies.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, Final
 from fxstack_capture.sources import Source
 
 NEW_CLASS_MARK: Final = "__fxstack_new__"
-"""The key that marks the namespace of a class while the program creates the class."""
+"""A key in the namespace of a class that marks the class while the program creates it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pre-existing object and its proxy."""
+    """An object from outside and its proxy."""
 
     original: Any
     proxy: Any
     source: Source
-    """Where the trace read the object first. Guards name the object by this source."""
+    """The source of the first read of the object. Guards name the object by this source."""
 
 
 class Registry:
@@ -40,14 +40,16 @@ class Registry:
         """The objects that the program made during the trace, by id."""
 
     def add(self, original: object, proxy: object, source: Source) -> Entry:
-        """Register a proxy of ``original``, so that later reads of the object find the proxy. It is never replaced."""
+        """Register the proxy of ``original``. Later reads of the object find this proxy. It is never
+        replaced.
+        """
         entry = Entry(original, proxy, source)
         self.by_original[id(original)] = entry
         self.by_proxy[id(proxy)] = entry
         return entry
 
     def add_itself(self, obj: object, source: Source) -> Any:
-        """Register ``obj`` as its own proxy and return it.
+        """Register ``obj`` as its own proxy, and return it.
 
         Called when a guard already implies the identity of ``obj``.
         """
@@ -62,7 +64,5 @@ class Registry:
         )
 
     def proxied(self) -> list[Entry]:
-        """Return the entries whose proxy is another object than the original, in the order in which they were
-        wrapped.
-        """
+        """Return the entries whose proxy differs from the original, in the order in which they were wrapped."""
         return [e for e in self.by_proxy.values() if e.proxy is not e.original]

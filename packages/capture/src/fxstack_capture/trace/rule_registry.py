@@ -1,9 +1,9 @@
 """``Registry``: the rules that run in place of callables while tracing.
 
-All rules have one signature: ``rule(context, fn, args, kwargs)``. ``context`` is the trace (in ``calls``) or the
-tracer of torch calls (in ``torch_side``), and ``fn`` is the callable that the program called, so that one function
-can be the rule of many callables. A rule returns the result of the call, raises the exception that the program
-would see, or breaks the graph.
+All rules have one signature: ``rule(context, fn, args, kwargs)``. ``context`` is the trace (in ``calls``) or
+the tracer of torch calls (in ``torch_side``). ``fn`` is the callable that the program called, so one rule can
+serve many callables. A rule returns the result of the call, raises the exception that the program would see,
+or breaks the graph.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fxstack_capture.callers import plainly
 Rule = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 """A function ``rule(context, fn, args, kwargs)`` that runs in place of ``fn``."""
 Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
-"""A call to make: the callable, its arguments and its keywords."""
+"""A call to make: the callable, its positional arguments and its keyword arguments."""
 
 
 def run_plainly(_context: object, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Make the call for real, on the objects of the trace.
 
-    It is the rule of callables that read and change nothing of the trace.
+    This is the rule of callables that read and change nothing outside of their arguments.
     """
     return plainly(fn, args, kwargs)
 
@@ -37,28 +37,30 @@ class Registry:
 
     def __init__(self) -> None:
         self.objects: dict[int, Rule] = {}
-        """Rules by the id of their callable, so that a function that replaces the original has no rule."""
+        """Rules by the id of their callable. A function that replaces the original has no rule."""
         self.original_codes: dict[int, CodeType] = {}
-        """Code objects of the Python functions in ``objects``, as they were at registration."""
+        """The code of each Python function in ``objects`` at its registration. The key is the id of the
+        function.
+        """
         self.forwarding: set[int] = set()
         """Ids of the callables whose rules return the call to make (a ``Request``) in place of a result."""
         self._codes: dict[int, Rule] = {}
-        """Rules by the id of a code object. All functions with the code have the rule."""
+        """Rules by the id of a code object. They apply to all functions with this code."""
         self._names: dict[str, dict[str, Rule]] = {}
-        """Rules by qualified name, then by module. Module "" stands for any module."""
+        """Rules by qualified name, then by module. The module "" stands for any module."""
         self.classes: dict[type, Rule] = {}
-        """Rules for calls of instances of a class, without its subclasses."""
-        self._alive: list[object] = []  # keeps the keys alive, so that their ids stay valid
+        """Rules for calls of instances of a class. They do not apply to its subclasses."""
+        self._alive: list[object] = []  # keeps the keys alive, because the rules are keyed by their ids
 
     def add(self, rule: Rule, *keys: object) -> None:
         """Register a rule.
 
         A key is a callable, a code object, or a qualified name: ``"Class.method"`` of any module, or
-        ``"package.module:Class.method"`` of one module. Qualified names are for functions of modules that may not be
-        loaded, and for wrappers, which are new functions at each use.
+        ``"package.module:Class.method"`` of one module. Qualified names serve for functions in modules that
+        may not be loaded, and for wrappers, which are made anew at each use.
 
         Raises:
-            ValueError: if a key has another rule.
+            ValueError: a key already has another rule.
         """
         for key in keys:
             if isinstance(key, str):
@@ -76,7 +78,7 @@ class Registry:
                 self.original_codes[id(key)] = key.__code__
 
     def rule(self, *keys: object) -> Callable[[Rule], Rule]:
-        """Decorator: register the rule of these callables, code objects or qualified names (see ``add``)."""
+        """Decorator: register a rule for these callables, code objects or qualified names (see ``add``)."""
 
         def register(rule: Rule) -> Rule:
             """Register ``rule`` for ``keys`` and return it unchanged."""
@@ -86,7 +88,7 @@ class Registry:
         return register
 
     def instances(self, cls: type) -> Callable[[Rule], Rule]:
-        """Decorator: register the rule for calls of the instances of a class, without its subclasses."""
+        """Decorator: register a rule for calls of the instances of a class. It does not apply to subclasses."""
 
         def register(rule: Rule) -> Rule:
             """Register ``rule`` for ``cls`` and return it unchanged."""
@@ -100,8 +102,8 @@ class Registry:
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: register ``rule(context, *args, **kwargs)``.
 
-        ``count`` is the least and the largest number of positional arguments. The rule then takes no keywords, and
-        CPython makes any other call, which raises the right error.
+        With ``count``, the least and the largest number of positional arguments, the rule takes no keyword
+        arguments. CPython makes any other call, which raises the right error.
         """
 
         def register(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,20 +121,23 @@ class Registry:
         return register
 
     def forward(self, fn: object) -> Callable[[Rule], Rule]:
-        """Decorator: register a rule that returns a ``Request``, which the dispatch of calls makes in place of a
-        call of ``fn``.
+        """Decorator: register a rule that returns a ``Request``.
+
+        The dispatch of calls makes the requested call in place of the call of ``fn``.
         """
         self.forwarding.add(id(fn))
         return self.rule(fn)
 
     def of_code(self, fn: FunctionType) -> Rule | None:
-        """Return the rule of the code object of ``fn``, or None. Asked for functions that have no rule by identity."""
+        """Return the rule of the code object of ``fn``, or None. Called for a function without a rule of its
+        own.
+        """
         return self._codes.get(id(fn.__code__))
 
     def of_name(self, fn: FunctionType) -> Rule | None:
-        """Return the rule of the qualified name of ``fn``, or of its code, or None.
+        """Return the rule of the qualified name of ``fn``, or of the name of its code, or None.
 
-        The name of the code counts too, because ``functools.wraps`` renames functions.
+        The name of the code is also tried, because ``functools.wraps`` renames functions.
         """
         names = self._names
         rules = names.get(fn.__qualname__) or names.get(fn.__code__.co_qualname)

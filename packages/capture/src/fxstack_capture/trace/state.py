@@ -1,6 +1,6 @@
 """The state of one attempt to trace one frame, with its object model.
 
-``Trace``, ``Objects`` and ``Calls`` refer to each other, so one module defines all three.
+``Trace``, ``Objects`` and ``Calls`` refer to each other, so they are defined in one module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Request = tuple[Any, tuple[Any, ...]]
 class Trace:
     """One attempt to trace a frame.
 
-    The driver makes it and sets the parts. Each part reaches the other parts through this record.
+    The driver makes this record and sets its parts. Each part reaches the other parts through it.
     """
 
     options: CaptureOptions
@@ -51,34 +51,34 @@ class Trace:
     for_entry: bool = True
     """Whether the replacement becomes an entry.
 
-    False for ``capture`` and ``export``, which need only the graph. The guards of an entry also read the inputs of
-    the graph.
+    False for ``capture`` and ``export``, which need only the graph. For an entry, the guard check also stores
+    the inputs of the graph.
     """
     contract: Bound | None = None
     """The shape contract of the arguments, or None."""
     choices: Choices = NOTHING_CHOSEN
     """The sizes and numbers that the program has made symbolic."""
     exporting: bool = False
-    """Whether the graph is the result of ``export`` instead of code for this call."""
+    """Whether the graph is the result of ``export``. Otherwise it is code for this call."""
     may_defer: bool = False
-    """Whether this call of the frame may run in plain Python, and a later call be compiled.
+    """Whether this call of the frame may run in plain Python, so that only a later call is compiled.
 
-    Rules ask where a call only prepares state, for example fills a cache.
+    Rules ask this where a call only prepares state, for example fills a cache.
     """
     may_fall_back: bool = False
     """Whether the replacement may fall back to eager if the graph raises."""
     plan: TracePlan = field(default_factory=TracePlan)
     """The conclusions of earlier attempts to trace the frame."""
     call_raises: Callable[[], BaseException | None] = lambda: None
-    """Called at each call that may raise for tensor data.
+    """Called at each call that may raise because of tensor data.
 
-    Returns the error that the call is to raise, or None. The driver sets it to find out what the program does with
-    such an error.
+    It returns the error that the call must raise, or None. The driver sets it to find out what the program
+    does with such an error.
     """
 
     def guard(self, source: Source, check: Check) -> None:
-        """Add a guard that the object at ``source`` satisfies ``check``, with the line of the program that needs
-        it.
+        """Add a guard that the object at ``source`` satisfies ``check``. The guard records the program's line
+        that needs it.
         """
         self.guards.add(source, check, self.interp.user_stack())
 
@@ -105,24 +105,29 @@ class Objects(ObjectTables, ABC):
         """The results of ``id`` and ``hash`` that the program has received."""
         is_interpreted = lambda fn: trace.calls.is_interpreted(fn)  # noqa: E731, PLW0108 - set later
         self.recreated = RecreatedFunctions(trace.guard, is_interpreted)
-        """Functions that are new in each call, and are guarded by their code."""
+        """Functions that are new in each call. They are guarded by their code."""
         self.draws = Draws(self.source_of, lambda: trace.torch.geometry)
         """Random numbers that the frame draws in each call."""
 
     # --- the registry ------------------------------------------------------------------------
 
     def source_of(self, obj: object) -> Source | None:
-        """Return the source of a proxy, or of an object from outside that is its own proxy; None for a new object."""
+        """Return the source of a proxy, or of an object from outside that is its own proxy. None for a new
+        object.
+        """
         entry = self.registry.by_proxy.get(id(obj))
         return None if entry is None else entry.source
 
     def original_of(self, obj: object) -> Any:
-        """Return the object from outside that a proxy represents. Return ``obj`` if it is its own proxy or new."""
+        """Return the object from outside that a proxy represents.
+
+        Return ``obj`` itself if it is its own proxy, or if it is new.
+        """
         entry = self.registry.by_proxy.get(id(obj))
         return obj if entry is None else entry.original
 
     def is_preexisting(self, obj: object) -> bool:
-        """Whether ``obj`` represents an object from outside: it is a proxy, or its own proxy."""
+        """Whether ``obj`` represents an object from outside: a proxy, or an object that is its own proxy."""
         return id(obj) in self.registry.by_proxy
 
     def is_new(self, obj: object) -> bool:
@@ -139,7 +144,7 @@ class Objects(ObjectTables, ABC):
             self._made_at[id(obj)] = self.trace.interp.root_step
 
     def made_at(self, obj: object) -> int | None:
-        """Return the step of the root frame in which the program made a class; None for other objects.
+        """Return the step of the root frame in which the program made a class. None for any other object.
 
         If the class cannot be rebuilt, the next attempt ends the graph before this step.
         """
@@ -148,7 +153,7 @@ class Objects(ObjectTables, ABC):
     def varies(self, obj: object) -> bool:
         """Whether the next call may have another object in place of ``obj``, which is its own proxy.
 
-        ``Distinctions`` asks: such objects need guards to stay different.
+        ``Distinctions`` asks this: such objects need guards that they stay different.
         """
         return id(obj) in self.opaque or id(obj) in self.guarded_by_repr or id(obj) in self.contexts
 
@@ -157,7 +162,7 @@ class Objects(ObjectTables, ABC):
     def add_dict(self, state: LazyDict) -> LazyDict:
         """Register a lazily read dictionary.
 
-        From then on the trace uses its proxy wherever the program has the real dictionary.
+        From then on, the trace uses the proxy of the dictionary in place of the real dictionary.
         """
         self.registry.add(state.original, state.proxy, state.source)
         self.dicts[id(state.proxy)] = self.lazy[id(state.proxy)] = state
@@ -172,16 +177,17 @@ class Objects(ObjectTables, ABC):
         *,
         stable: bool = False,
     ) -> LazyDict:
-        """Register ``original``, the instance dictionary of the object that ``obj`` represents, for lazy reads.
+        """Register ``original``, the instance dictionary of the object that ``obj`` represents, for lazy
+        reads.
 
-        ``proxy`` is the dictionary to fill. ``stable`` is as in ``LazyDict``.
+        ``proxy`` is the dictionary to fill. For ``stable``, see ``LazyDict``.
         """
         state = LazyDict(self, original, proxy, source, stable=stable, uniform=True)
         self.instances[id(obj)] = state
         return self.add_dict(state)
 
     def note_expanded(self, state: LazyDict) -> None:
-        """Record that ``state`` has read all items, so that C code may read its proxy.
+        """Record that ``state`` has read all items. C code may now read its proxy.
 
         ``LazyDict.expand`` calls this method.
         """
@@ -197,13 +203,13 @@ class Objects(ObjectTables, ABC):
             return state
         if id(namespace) in self.dicts:
             return self.dicts[id(namespace)]
-        # The program may have read the dictionary as an object (``globals()``) before.
+        # The program may have read the dictionary as an object before (``globals()``).
         entry = self.registry.by_original.get(id(namespace))
         if entry is not None:
             return self.dicts[id(entry.proxy)]
         name = namespace.get("__name__", "?")
         source = pinned(namespace, f"globals of {name}")
-        # Functions with one code object may have several globals. The entry is valid for one of them.
+        # Functions with one code object may have different globals. The entry is valid only for one of them.
         if namespace is self.root_globals:
             self.trace.guard(Globals(), IdentityIs(namespace, id(namespace)))
         state = LazyDict(self, namespace, {}, source, stable=is_stable_module(name), uniform=True)
@@ -217,7 +223,7 @@ class Objects(ObjectTables, ABC):
 
         ``namespace`` is the real ``__globals__`` of a function. Raises the real NameError.
         """
-        # This is the most frequent load of an object, so it reads the dictionaries without further calls.
+        # This is the most frequent load, so it reads the dictionaries without further calls.
         state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
         if self.reads is not None:
             self.reads.append((state.original, name))
@@ -234,7 +240,10 @@ class Objects(ObjectTables, ABC):
         return value
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
-        """Run STORE_GLOBAL for the interpreter. The write is a side effect, and the real namespace stays unchanged."""
+        """Run STORE_GLOBAL for the interpreter.
+
+        The write is a side effect. The real namespace stays unchanged.
+        """
         self.namespace(namespace).put(name, value)
 
     def delete_global(self, namespace: dict[str, object], name: str) -> None:
@@ -246,78 +255,84 @@ class Objects(ObjectTables, ABC):
 
     @abstractmethod
     def enter(self, obj: object, source: Source) -> Any:
-        """Wrap an object from outside at each read: guard what the trace depends on, and return the proxy.
+        """Wrap an object from outside, at each read. Guard the facts that the trace depends on, and return
+        the proxy.
 
         One object has one proxy.
         """
 
     @abstractmethod
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
-        """Wrap a member of a dictionary for ``LazyDict``.
+        """Wrap a value in a dictionary, for ``LazyDict``.
 
-        ``stable`` says that the dictionary belongs to a stable module. A definition there gets a source of its
-        own, so that its guards do not depend on the path to it.
+        ``stable``: the dictionary belongs to a stable module. A definition in it gets a source of its own, so
+        its guards do not depend on the path to it.
         """
 
     @abstractmethod
     def expand(self, obj: object) -> None:
-        """Fill a lazy proxy (of a dictionary, list or object) completely, and guard every item.
+        """Fill a lazy proxy (of a dictionary, list or object) with all items, and guard each item.
 
         Called before C code reads the proxy.
         """
 
     @abstractmethod
     def bind(self, raw: object, obj: object) -> Any:
-        """Bind a raw class attribute, as ``ClassReads.lookup`` returns it, to ``obj``, as an attribute load does."""
+        """Bind a raw class attribute to ``obj``, as an attribute load does.
+
+        ``ClassReads.lookup`` has returned the raw attribute.
+        """
 
     @abstractmethod
     def load_attr(self, obj: object, name: str) -> Any:
-        """Follow CPython's full attribute protocol on an object of the trace.
+        """Load an attribute of an object of the trace by CPython's full attribute protocol.
 
-        Instructions and rules load through this method. Raises the real AttributeError.
+        Instructions and rules load attributes by this method. Raises the real AttributeError.
         """
 
     @abstractmethod
     def load_special(self, obj: object, name: str) -> Any:
-        """Load a special method as CPython does: from the type, not the instance, and bound.
+        """Load a special method as CPython does: look it up in the type, not the instance, and bind it.
 
         Used for ``with`` statements. Raises AttributeError if the type has no such method.
         """
 
     @abstractmethod
     def store_attr(self, obj: object, name: str, value: object) -> None:
-        """Follow CPython's attribute protocol for a store.
+        """Store an attribute by CPython's attribute protocol.
 
-        A real object from outside is not written: the write is a side effect.
+        An object from outside is not written itself: the write is a side effect.
         """
 
     @abstractmethod
     def delete_attr(self, obj: object, name: str) -> None:
-        """Follow CPython's attribute protocol for a deletion. Raises the real AttributeError."""
+        """Delete an attribute by CPython's attribute protocol. Raises the real AttributeError."""
 
     @abstractmethod
     def function_parts(
         self, fn: FunctionType
     ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
-        """Return defaults, keyword defaults and closure of a function, for binding the arguments of a call.
+        """Return the defaults, keyword defaults and closure of a function. They bind the arguments of a call.
 
         The parts of a function from outside are wrapped.
         """
 
     @abstractmethod
     def load_cell(self, cell: CellType) -> Any:
-        """Return the content of a proxied or new cell. Raises ValueError if the cell is empty."""
+        """Return the content of a cell, proxied or new. Raises ValueError if the cell is empty."""
 
     @abstractmethod
     def close(self) -> None:
-        """Record the guards that depend on the whole trace. Called once, after the last instruction."""
+        """Add the guards that depend on the whole trace. Called once, after the last instruction."""
 
 
 class Calls(Protocol):
-    """Dispatch of calls to a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
+    """Dispatch of calls to a rule, the interpreter, torch's recorder or CPython. The folder ``calls``
+    implements it.
+    """
 
     scanned: dict[type, int]
-    """By class: a number whose bits say how ``calls.scan`` treats an instance among the arguments of a C function."""
+    """Maps a class to bits that say how ``calls.scan`` treats its instances as arguments of a C function."""
 
     @property
     def objects(self) -> Objects:
@@ -337,50 +352,60 @@ class Calls(Protocol):
     def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``fn`` as ``call`` does, on behalf of C code.
 
-        An exception of the tracer becomes a graph break. C code may treat an exception as an answer, so exceptions
-        of the tracer must not pass through C code.
+        C code may handle an exception as an answer. Therefore an exception of the tracer becomes a graph
+        break here, and never passes through C code.
         """
 
     def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call ``fn`` as ``call`` does, so that the graph can break inside of the callee and resume there.
+        """Call ``fn`` as ``call`` does. In addition, the graph can break inside of the callee and resume
+        there.
 
         The result of the call must be the result of the frame's current instruction.
         """
 
     def is_interpreted(self, fn: FunctionType) -> bool:
-        """Whether a call of ``fn`` interprets its code, and no rule or marker of a library applies."""
+        """Whether a call of ``fn`` interprets its code. If a rule or a marker of a library applies, it does
+        not.
+        """
 
     def request(self, name: str, *operands: Any) -> Request | None:
-        """Return the polyfill of an operation, with its arguments (``calls.polyfills``); None if C code can run on
-        the operands. ``name`` is the operation, for example ``"truth"``, ``"attribute"`` or ``"advance"``.
+        """Return the polyfill of an operation with its arguments (``calls.polyfills``). None if C code can
+        run.
+
+        ``name`` is the operation, for example ``"truth"``, ``"attribute"`` or ``"advance"``.
         """
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function on objects of the trace.
 
-        Lazy arguments are expanded first. The interpreter runs Python frames that the C function starts.
+        Lazy arguments are expanded first. If the C function calls Python functions, the interpreter runs
+        them.
         """
 
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run a C function of the tracer itself, such as ``dict.__setitem__`` of a wrapped key.
 
-        The interpreter runs Python frames that the C function starts (``__hash__`` of the key).
+        If the C function calls Python functions (``__hash__`` of the key), the interpreter runs them.
         """
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
-        """Break the graph if hashing or comparing ``keys`` in the block has side effects (``calls.rehashing``).
+        """Break the graph if hashing or comparing ``keys`` has side effects inside the block
+        (``calls.rehashing``).
 
-        Entered where a proxy of a dictionary or set is filled, which plain Python does not do.
+        The tracer enters the block to fill the proxy of a dictionary or set. Plain Python hashes no key
+        there.
         """
 
     def special_method(self, obj: object, name: str) -> Any:
-        """Return the Python function that implements ``obj[...]`` or ``obj.name = ...`` for ``obj``; None if C
-        code does. ``name`` is ``"__getitem__"``, ``"__setitem__"`` or ``"__setattr__"``.
+        """Return the Python function that implements ``obj[...]`` or ``obj.name = ...`` for ``obj``. None if
+        C code does.
+
+        ``name`` is ``"__getitem__"``, ``"__setitem__"`` or ``"__setattr__"``.
         """
 
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-        """Call a binary function of module ``operator``: add, iadd, lt, contains, getitem, but not
-        ``is_not``.
+        """Call a binary function of module ``operator`` (add, iadd, lt, contains, getitem, ...). ``is_not``
+        is excluded.
         """
 
     def unary(self, op: Callable[[Any], Any], value: object) -> Any:
@@ -399,11 +424,13 @@ class Calls(Protocol):
         """Return ``trace.torch.is_leaf(fn)``. The answer is cached per callable."""
 
     def rule_of(self, fn: Any) -> Callable[..., Any] | None:
-        """Return the rule of a callable by identity, or None.
+        """Return the rule that is registered for exactly this callable, or None.
 
-        A Python function has a rule only while it has its original code, which is guarded.
+        A Python function has a rule only as long as it has its original code. The code is guarded.
         """
 
     @property
     def leaves(self) -> dict[int, tuple[object, bool]]:
-        """The cached answers of ``is_leaf``, with the callable, by the id of the callable."""
+        """The cached answers of ``is_leaf``. The key is the id of the callable; the value has the callable
+        and the answer.
+        """

@@ -1,9 +1,8 @@
 """``error_on_graph_break``: makes graph breaks errors in a part of a program.
 
-A nested part can allow graph breaks again.
-
-The setting is plain state of the thread. Compiled code reads and writes it like any other state. Therefore a
-trace knows the setting at every call, and code after a break has the right setting.
+A nested part can allow graph breaks again. The setting is ordinary state of the thread, which compiled code
+reads and writes. Therefore a trace knows the setting at every call, and code after a graph break has the
+right setting.
 """
 
 from __future__ import annotations
@@ -21,16 +20,18 @@ STATE: Final = threading.local()
 class error_on_graph_break(contextlib.ContextDecorator):
     """Raise ``Unsupported`` at a graph break in a ``with`` block or a decorated function.
 
-    False: break there. The setting takes effect when code is compiled, inside compiled functions and around their
-    calls. ``fullgraph=True`` allows no break, whatever this setting says.
+    With False, the graph breaks there. The setting takes effect when code is compiled, inside compiled
+    functions and around their calls. With ``fullgraph=True``, every break is an error regardless of this
+    setting.
     """
 
-    __module__ = "fxstack_capture"  # Not a module of the compiler: code after a break makes the object again.
+    # The name is not a module of the compiler, because code after a graph break makes the object again.
+    __module__ = "fxstack_capture"
 
     def __init__(self, error: bool) -> None:
         self._error = error
         self._before: list[bool] = []
-        """The settings to restore. One object may be entered several times."""
+        """The settings to restore. The same object may be entered several times."""
 
     def __enter__(self) -> Self:
         self._before.append(getattr(STATE, "error", False))
@@ -42,9 +43,10 @@ class error_on_graph_break(contextlib.ContextDecorator):
 
 
 def is_error(trace: Trace) -> bool:
-    """Whether a graph break is an error at the present place of ``trace``.
+    """Whether a graph break is an error at the current place of ``trace``.
 
-    Asked when an attempt ends with a graph break. The program may have changed the setting in this trace.
+    The driver asks this when an attempt ends with a graph break. The program may have changed the setting
+    during the trace.
     """
     objects = trace.objects
     state = objects.instances.get(id(STATE))

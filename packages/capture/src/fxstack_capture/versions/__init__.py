@@ -1,5 +1,5 @@
 """Everything that depends on the Python version. No other module reads ``sys.version_info``.
 
-One module per version has a row for each opcode: the handler, its operand, and the effect on the stack
+Each version has a module with one row for each opcode: the handler, its operand, and the effect on the stack
 (``lowering``). ``decode`` makes a program from a code object. Begin with ``instruction_sets``.
 """

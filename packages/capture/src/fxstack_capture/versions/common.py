@@ -1,4 +1,4 @@
-"""The opcodes that mean the same in 3.11, 3.12 and 3.13; most of them in 3.14, too."""
+"""The opcodes that mean the same in 3.11, 3.12 and 3.13. Most of them mean the same in 3.14."""
 
 from __future__ import annotations
 
@@ -135,4 +135,4 @@ OPCODES = MappingProxyType(
 )
 
 FORMAT_VALUE = plain(formatting.format_value, lambda flags: (1 + bool(flags & 4), 1))
-"""The row of FORMAT_VALUE (Python 3.11 and 3.12), which Python 3.13 splits into three opcodes."""
+"""The row of FORMAT_VALUE (Python 3.11 and 3.12). Python 3.13 has three opcodes in its place."""

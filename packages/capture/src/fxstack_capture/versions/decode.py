@@ -23,7 +23,9 @@ from fxstack_interchange.locations.tracebacks import TracebackStub
 
 _RESUME = dis.opmap["RESUME"]
 _RESUME_AFTER_DELEGATION = 2
-"""RESUME's argument (two bits): 0 start, 1 after yield, 2 after yield from, 3 after await."""
+"""The argument of RESUME (two bits) for RESUME after ``yield from``. 0: at the start, 1: after yield, 3:
+after await.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,15 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
 
 
 def cell_indices(code: CodeType, names: tuple[str, ...]) -> frozenset[int]:
-    """Return the slots that hold cells. ``names``: the variables by slot."""
+    """Return the slots that hold cells. ``names`` are the names of the variables by slot."""
     cells = {*code.co_cellvars, *code.co_freevars}
     return frozenset(index for index, name in enumerate(names) if name in cells)
 
 
 def _instructions(code: CodeType, indices: Mapping[int, int]) -> Iterator[Instruction]:
-    """Yield the instructions in order, merged with their prefixes. ``indices``: the step at each bytecode offset."""
+    """Yield the instructions in order, merged with their prefixes. ``indices`` maps a bytecode offset to a
+    step.
+    """
     start: int | None = None
     keywords: tuple[str, ...] = ()
     for begin, offset, following, name, argument in units(code):
@@ -96,7 +100,7 @@ def _is_delegating(data: bytes, following: int) -> bool:
 
 
 def _delegations(raw: list[Instruction], *, throw_leaves_send: bool) -> dict[int, int | None]:
-    """Return ``Program.delegations`` for the instructions ``raw``."""
+    """Return ``Program.delegations`` for the instructions ``raw``: the yields of each ``yield from``."""
     sends = {index: raw[index - 1] for index, instruction in enumerate(raw) if instruction.delegating}
     return {index: send.jump(send.oparg) if throw_leaves_send else None for index, send in sends.items()}
 
@@ -118,7 +122,7 @@ def _lines(code: CodeType, raw: list[Instruction]) -> tuple[int, ...]:
 def _handlers(
     code: CodeType, raw: list[Instruction], indices: Mapping[int, int]
 ) -> tuple[ExceptHandler | None, ...]:
-    """Return the handler of the exceptions of each instruction; None without a handler."""
+    """Return for each instruction the handler of its exceptions, or None."""
     handlers: list[ExceptHandler | None] = [None] * len(raw)
     offsets = [instruction.offset for instruction in raw]
     for region in exception_regions(code):
@@ -131,7 +135,7 @@ def _handlers(
 def _receivers(
     raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...]
 ) -> dict[int, tuple[Receiver, ...]]:
-    """Return ``Program.receivers``: the blocks that receive the exceptions of each instruction, by step."""
+    """Return ``Program.receivers``: maps a step to the blocks that receive its exceptions."""
     by_handler = {handler: _receivers_from(raw, handlers, handler) for handler in dict.fromkeys(handlers)}
     return {step: by_handler[handler] for step, handler in enumerate(handlers) if by_handler[handler]}
 
@@ -139,7 +143,10 @@ def _receivers(
 def _receivers_from(
     raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...], handler: ExceptHandler | None
 ) -> tuple[Receiver, ...]:
-    """Return the blocks that receive an exception, from ``handler`` outwards to the first that is no ``with`` block."""
+    """Return the blocks that receive an exception, from ``handler`` outwards.
+
+    The last of them is the first block that is not a ``with`` block.
+    """
     receivers: list[Receiver] = []
     seen: set[int] = set()
     while handler is not None and handler.target not in seen:

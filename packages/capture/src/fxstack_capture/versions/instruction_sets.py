@@ -16,7 +16,8 @@ _SUPPORTED = MappingProxyType(
 
 
 def refuse_free_threading(*, disabled: bool) -> None:
-    """Raise ImportError if this build of Python has ``disabled`` the GIL, when the package is imported.
+    """Raise ImportError if this Python is a build without the GIL (``disabled``). Called when the package is
+    imported.
 
     The frame hook relies on the GIL when it exchanges the code of a frame.
     """
@@ -55,5 +56,5 @@ def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> Instruct
 
 
 def program_table() -> ProgramTable:
-    """Return an empty table of decoded code for the running Python. The traces of one compiler share a table."""
+    """Return a new table of decoded code for the running Python. All traces of one compiler share one table."""
     return ProgramTable(partial(decode, instruction_set=instruction_set()))

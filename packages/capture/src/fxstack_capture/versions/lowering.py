@@ -1,6 +1,7 @@
 """The rows of the version tables: how an instruction becomes a step, and its effect on the stack.
 
-Each function below makes a row of one kind: it says how the instruction's argument becomes the handler's operand.
+Each function below makes rows of one kind. The kind says how the instruction's argument becomes the handler's
+operand.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from fxstack_capture.interpreter.handlers.flow import unsupported
 from fxstack_capture.interpreter.program import Handler, Step
 
 Effect = tuple[int, int] | Callable[[int], tuple[int, int]]
-"""Numbers of values that an operation pops and pushes, or a function of the argument that returns both."""
+"""The stack effect of an operation: a pair (values popped, values pushed), or a function from the argument to
+this pair.
+"""
 
 
 @dataclass(slots=True)
@@ -22,24 +25,26 @@ class Instruction:
 
     code: CodeType
     indices: Mapping[int, int]
-    """The index of the step at each offset."""
+    """Maps a bytecode offset to the index of its step."""
     opname: str
     """The name without specialisation, for example ``LOAD_FAST``."""
     oparg: int
     """The argument, with its EXTENDED_ARG prefixes."""
     start: int
-    """The offset of the first EXTENDED_ARG, where jumps to the instruction lead."""
+    """The offset of the first EXTENDED_ARG. Jumps to the instruction lead to this offset."""
     offset: int
     """The offset of the opcode."""
     following: int
-    """The offset behind the inline cache. Jumps are relative to it."""
+    """The offset after the inline cache. Jumps are relative to this offset."""
     keywords: tuple[str, ...] = ()
-    """The names that a KW_NAMES before the call gives to its last arguments."""
+    """The names of the last arguments of a call. A KW_NAMES before the call gives them."""
     delegating: bool = False
     """Whether the instruction is the yield of a ``yield from``."""
 
     def jump(self, distance: int, skip: int = 0) -> int:
-        """Return the index of the step ``distance`` code units after ``following``, plus ``skip`` steps."""
+        """Return the index of a step: the step ``distance`` code units after ``following``, plus ``skip``
+        steps.
+        """
         return self.indices[self.following + 2 * distance] + skip
 
 
@@ -48,40 +53,45 @@ class Opcode:
     """One row of a version's table: how an opcode becomes a step, and its effect on the stack."""
 
     lower: Callable[[Instruction], Step]
-    """Makes the step, a handler and its operand, of an instruction with this opcode."""
+    """Makes the step of an instruction with this opcode. A step is a handler with its operand."""
     effect: Effect | None = None
-    """What the operation pops and pushes if it does not jump; None for an operation that cannot end a graph."""
+    """The stack effect of the operation if it does not jump. None for an operation that cannot end a graph."""
     leaves_jumping: int = 0
-    """Number of values that a jump leaves in place of the values that it pops, if it jumps."""
+    """Number of values that the operation pushes in place of the popped values if it jumps."""
     skip: int = 0
-    """Number of operations at the target that a jump passes over."""
+    """Number of operations at its target that a jump skips."""
     reads_below: int = 0
-    """Number of values that the operation reads below the values that it pops."""
+    """Number of values that the operation reads without popping, below the values that it pops."""
     null_bit: int = 0
-    """The bit of the argument that asks for a NULL (or receiver) beside the value."""
+    """The bit of the argument that requests a NULL (or receiver) next to the value."""
     value_only: str = ""
-    """The opcode that leaves the same value without a NULL (or receiver), if this opcode always leaves both (3.11)."""
+    """For an opcode that always leaves a value and a NULL (or receiver): the opcode that leaves only the
+    value (3.11).
+    """
 
     def takes_and_leaves(self, argument: int) -> tuple[int, int] | None:
-        """Return the numbers of values that the instruction pops and pushes, or None if it cannot end a graph.
+        """Return how many values the instruction pops and pushes, or None if it cannot end a graph.
 
-        The replacement code around a graph break needs them (``emit.endings.steps``).
+        The replacement code around a graph break needs the numbers (``emit.endings.steps``).
         """
         return self.effect(argument) if callable(self.effect) else self.effect
 
 
 def items(argument: int) -> tuple[int, int]:
-    """Return the effect of an operation that makes one value of ``argument`` values, such as BUILD_LIST."""
+    """Return the effect of an operation that makes one value from ``argument`` values, such as BUILD_LIST."""
     return argument, 1
 
 
 def into(argument: int) -> tuple[int, int]:
-    """Return the effect of an operation that adds the top to a container ``argument`` values below, such as SET_ADD."""
+    """Return the effect of an operation that adds the top value to a container, such as SET_ADD.
+
+    The container is ``argument`` values below the top.
+    """
     return argument + 1, argument
 
 
 def plain(handler: Handler, effect: Effect | None = None, reads_below: int = 0) -> Opcode:
-    """Make a row whose operand is the argument of the instruction itself."""
+    """Make a row whose operand is the unchanged argument of the instruction."""
     return Opcode(lambda instruction: (handler, instruction.oparg), effect, reads_below=reads_below)
 
 
@@ -100,7 +110,10 @@ def name(handler: Handler, effect: Effect | None = None, value_only: str = "") -
 
 
 def name_or_method(attribute: Handler, method: Handler, takes: int) -> Opcode:
-    """Make a row whose argument is twice an index into ``co_names``, plus 1 if a NULL lies beside the value."""
+    """Make a row for an argument that is twice an index into ``co_names``.
+
+    The lowest bit of the argument requests a NULL next to the value.
+    """
 
     def lower(instruction: Instruction) -> Step:
         """Return the step of the handler that the lowest bit selects."""
@@ -111,7 +124,9 @@ def name_or_method(attribute: Handler, method: Handler, takes: int) -> Opcode:
 
 
 def super_name(attribute: Handler, method: Handler) -> Opcode:
-    """Make a row like ``name_or_method``, with a second bit: the program passes two arguments to ``super``."""
+    """Make a row like ``name_or_method`` with a second bit: whether the program passes two arguments to
+    ``super``.
+    """
 
     def lower(instruction: Instruction) -> Step:
         """Return the step of the handler that the lowest bit selects, with the name and the second bit."""
@@ -123,12 +138,12 @@ def super_name(attribute: Handler, method: Handler) -> Opcode:
 
 
 def two_locals(handler: Handler, effect: Effect | None = None) -> Opcode:
-    """Make a row whose argument is two local slots of four bits each."""
+    """Make a row for an argument that contains two local slots of four bits each."""
     return Opcode(lambda instruction: (handler, (instruction.oparg >> 4, instruction.oparg & 15)), effect)
 
 
 def forward(handler: Handler, effect: Effect | None = None, leaves_jumping: int = 0, skip: int = 0) -> Opcode:
-    """Make the row of a relative jump forward, which passes over ``skip`` steps at its target."""
+    """Make the row of a relative jump forward. The jump skips ``skip`` steps at its target."""
     return Opcode(
         lambda instruction: (handler, instruction.jump(instruction.oparg, skip)), effect, leaves_jumping, skip
     )
@@ -140,15 +155,15 @@ def backward(handler: Handler, effect: Effect | None = None) -> Opcode:
 
 
 def call_effect(argument: int) -> tuple[int, int]:
-    """Return the effect of a call, which takes the callable and a NULL (or receiver) with its arguments."""
+    """Return the effect of a call. It pops the callable, a NULL (or receiver) and the arguments."""
     return argument + 2, 1
 
 
 def call(without_names: Handler, with_names: Handler) -> Opcode:
-    """Make the row of a call. Its operand has the names of arguments if a KW_NAMES comes before the call."""
+    """Make the row of a call. With a KW_NAMES before the call, the operand contains the names of arguments."""
 
     def lower(instruction: Instruction) -> Step:
-        """Return the step of the handler that the presence of names selects."""
+        """Return the step with the handler for calls with or without names."""
         if instruction.keywords:
             return with_names, (instruction.oparg, instruction.keywords)
         return without_names, instruction.oparg
@@ -159,7 +174,7 @@ def call(without_names: Handler, with_names: Handler) -> Opcode:
 def chosen(choices: Mapping[int, Opcode], noun: str, effect: Effect) -> Opcode:
     """Make a row whose argument selects one of the rows ``choices``. Any other argument breaks the graph.
 
-    ``noun``: what the text of the graph break calls the argument, for example ``binary operator``.
+    ``noun`` is the word for the argument in the text of the graph break, for example ``binary operator``.
     """
 
     def lower(instruction: Instruction) -> Step:
@@ -173,15 +188,17 @@ def chosen(choices: Mapping[int, Opcode], noun: str, effect: Effect) -> Opcode:
 
 
 def selected(handler: Handler, operands: Sequence[object]) -> Opcode:
-    """Make a row whose argument is an index into ``operands``, a table of CPython."""
+    """Make a row whose argument is an index into ``operands``, a table from CPython."""
     return Opcode(lambda instruction: (handler, operands[instruction.oparg]))
 
 
 def fixed(handler: Handler, operand: object = None, effect: Effect | None = None) -> Opcode:
-    """Make a row whose handler always gets ``operand``, whatever the argument."""
+    """Make a row whose handler always gets ``operand``. The argument of the instruction is ignored."""
     return Opcode(lambda _instruction: (handler, operand), effect)
 
 
 def refused(construct: str, effect: Effect | None = None) -> Opcode:
-    """Make the row of a construct that breaks the graph. ``construct``: its name in the text, for example ``await``."""
+    """Make the row of a construct that breaks the graph. ``construct`` is its name in messages, for example
+    ``await``.
+    """
     return fixed(unsupported, construct, effect)

@@ -51,7 +51,7 @@ INTRINSICS_1 = MappingProxyType(
         11: refused("type aliases"),
     }
 )
-"""CALL_INTRINSIC_1 (``pycore_intrinsics.h``); the same in 3.13."""
+"""The operations of CALL_INTRINSIC_1 by argument (``pycore_intrinsics.h``). Python 3.13 has the same."""
 
 INTRINSICS_2 = MappingProxyType(
     {
@@ -62,7 +62,7 @@ INTRINSICS_2 = MappingProxyType(
         5: refused("type parameters"),
     }
 )
-"""CALL_INTRINSIC_2; 5 came with 3.13."""
+"""The operations of CALL_INTRINSIC_2 by argument. Python 3.13 added the argument 5."""
 
 SINCE_312 = MappingProxyType(
     {
@@ -86,11 +86,13 @@ SINCE_312 = MappingProxyType(
         "CALL_INTRINSIC_2": chosen(INTRINSICS_2, "intrinsic function of two arguments", (2, 1)),
     }
 )
-"""New in 3.12 and the same in 3.13."""
+"""Opcodes that are new in 3.12 and the same in 3.13."""
 
 
 def _compare(instruction: Instruction) -> Step:
-    """Make the step of a comparison. The low four bits of the argument are a mask for specialisation."""
+    """Make the step of a comparison. The low four bits of its argument are a mask for CPython's
+    specialisation.
+    """
     return operators.binary_op, COMPARISONS[instruction.oparg >> 4]
 
 
@@ -104,7 +106,7 @@ OPCODES = MappingProxyType(
         "COMPARE_OP": Opcode(_compare, (2, 1)),
         "DICT_MERGE": plain(containers.dict_merge_below(2), into, reads_below=2),
         "FORMAT_VALUE": common.FORMAT_VALUE,
-        # On exhaustion CPython passes over the END_FOR at the target.
+        # At the end of the iterator, CPython skips the END_FOR at the target.
         "FOR_ITER": forward(flow.for_iter, (1, 2), skip=1),
         "END_FOR": plain(stack.pop_two),
         "CALL": call(calling.call, calling.call_with_names),

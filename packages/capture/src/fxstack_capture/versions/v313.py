@@ -25,7 +25,7 @@ from fxstack_capture.versions.v312 import SINCE_312
 
 
 def _compare(instruction: Instruction) -> Step:
-    """Make the step of a comparison. Bit 4 of the argument asks for the result as a bool."""
+    """Make the step of a comparison. Bit 4 of its argument asks for the result as a bool."""
     to_bool = instruction.oparg & 16
     handler = operators.compare_to_bool if to_bool else operators.binary_op
     return handler, COMPARISONS[instruction.oparg >> 5]
@@ -47,7 +47,7 @@ OPCODES = MappingProxyType(
         "CONVERT_VALUE": plain(formatting.convert_value, (1, 1)),
         "FORMAT_SIMPLE": plain(formatting.format_simple, (1, 1)),
         "FORMAT_WITH_SPEC": plain(formatting.format_with_spec, (2, 1)),
-        # On exhaustion CPython passes over END_FOR and the POP_TOP after it.
+        # At the end of the iterator, CPython skips END_FOR and the POP_TOP after it.
         "FOR_ITER": forward(flow.for_iter, (1, 2), skip=2),
         "END_FOR": plain(stack.pop_top),
         "CALL": plain(calling.call, call_effect),

@@ -11,13 +11,13 @@ from fxstack_capture.versions.common import BINARY_OPS
 from fxstack_capture.versions.lowering import chosen, fixed, forward, plain, refused, selected, two_locals
 
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
-"""LOAD_COMMON_CONSTANT (``pycore_opcode_utils.h``)."""
+"""The operands of LOAD_COMMON_CONSTANT by argument (``pycore_opcode_utils.h``)."""
 
 SPECIAL_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
-"""LOAD_SPECIAL (``pycore_opcode_utils.h``)."""
+"""The operands of LOAD_SPECIAL by argument (``pycore_opcode_utils.h``)."""
 
 SUBSCRIPT = 26
-"""``NB_SUBSCR``: reading an item is one of the binary operators."""
+"""The argument ``NB_SUBSCR`` of BINARY_OP: reading an item has become a binary operator."""
 
 _GONE = frozenset(
     [
@@ -37,13 +37,13 @@ OPCODES = MappingProxyType(
         "NOT_TAKEN": plain(stack.nop),
         "LOAD_SMALL_INT": plain(stack.load_const),
         "LOAD_COMMON_CONSTANT": selected(stack.load_const, COMMON_CONSTANTS),
-        # The compiler has seen that the variable outlives its use on the stack.
+        # A borrowed load: the compiler knows that the variable outlives the value on the stack.
         "LOAD_FAST_BORROW": plain(local_slots.load_fast, (0, 1)),
         "LOAD_FAST_BORROW_LOAD_FAST_BORROW": two_locals(local_slots.load_fast_load_fast, (0, 2)),
         "BINARY_OP": chosen(
             {**BINARY_OPS, SUBSCRIPT: fixed(operators.binary_subscr)}, "binary operator", (2, 1)
         ),
-        # On exhaustion CPython passes over END_FOR, and POP_ITER drops the iterator.
+        # At the end of the iterator, CPython skips END_FOR. POP_ITER drops the iterator.
         "FOR_ITER": forward(flow.for_iter, (1, 2), skip=2),
         "POP_ITER": plain(stack.pop_top, (1, 0)),
         "CALL_FUNCTION_EX": plain(calling.call_function_ex_above_null, (4, 1)),

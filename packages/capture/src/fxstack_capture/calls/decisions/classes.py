@@ -16,8 +16,8 @@ from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.trace.records import Link
 from fxstack_capture.trace.state import Args, Calls, Kwargs, Trace
 
-# Limits: a class that a program creates and uses behind a graph break is compiled again in each call. Such
-# classes live until the compiled code is dropped.
+# Limits: a class that a program creates and uses behind a graph break is compiled again in each call. Such a
+# class lives until the compiled code is dropped.
 
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
@@ -27,7 +27,7 @@ _object_init = object.__init__
 def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable: bool = False) -> Any:
     """Make an instance of ``cls``, as ``type.__call__`` does.
 
-    With ``resumable``, the graph may break inside of an interpreted ``__init__`` (see ``dispatch``).
+    If ``resumable``, the graph may break inside of an interpreted ``__init__`` (see ``dispatch``).
     """
     calls = trace.calls
     if has_finalizer(cls):
@@ -43,9 +43,7 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
     else:
         obj = calls.call(new, (cls, *args), kwargs)
     kind = trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
-    # As in CPython, ``__init__`` runs only if ``__new__`` returned an instance of the class. If ``__new__``
-    # returned an instance of a subclass, the ``__init__`` of the subclass runs.
-    # No method of the metaclass decides that.
+    # No method of the metaclass is asked whether it is an instance.
     if not type.__subclasscheck__(cls, kind):
         return obj
     if kind is not cls:
@@ -54,7 +52,7 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
     if init is _object_init and (new is not _object_new or (not args and not kwargs)):
         return obj
     if resumable and new is _object_new and type(init) is types.FunctionType and calls.is_interpreted(init):
-        # The result of the caller's instruction is the new object, not the result of ``__init__``.
+        # The result of the caller's instruction is the new object, not the return value of ``__init__``.
         result = trace.interp.call_linked(init, (obj, *args), kwargs, Link(obj))
     elif type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
         result = calls.call(init, (obj, *args), kwargs)
@@ -66,7 +64,11 @@ def construct(trace: Trace, cls: type, args: Args, kwargs: Kwargs, *, resumable:
 
 
 def _native_new(calls: Calls, cls: type, new: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Call ``new``, a ``__new__`` written in C: record it, run it for real if its type is pure, or break the graph."""
+    """Call ``new``, a ``__new__`` written in C.
+
+    The call is recorded for a class that the tracer records, runs for real if the type is pure, and breaks
+    the graph otherwise.
+    """
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):

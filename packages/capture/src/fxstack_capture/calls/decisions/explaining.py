@@ -1,7 +1,7 @@
 """Say which rule or case decides a call: ``python -m fxstack_capture rule torch.nn.functional.gelu``.
 
-The rules and cases are the rows of ``precedence`` that a trace asks, so the answer is what a trace does, except where a trace has
-options, modes or classes with ``__torch_function__`` of its own.
+The answer comes from the rows of ``precedence``, which a trace asks as well. A trace may decide differently
+only because of its options, modes, or classes with ``__torch_function__``.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _FACTS = (
     (KEEPS_SYMBOLS, "keeps symbolic numbers"),
     (MOVES, "only moves items"),
 )
-"""The traits that the answer names, with its words."""
+"""Pairs: a trait that the answer mentions, and the sentence about it."""
 
 
 class UnknownNameError(Exception):
-    """Raised if a dotted name does not lead to a callable."""
+    """Raised if no callable has the dotted name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """A rule or a case that holds for a callable."""
+    """A rule or a case that applies to a callable."""
 
     name: str
     """The name of the row, for example "pure C function"."""
     does: str
-    """Sentence about the effect of a call: the text of the case, or the first paragraph of the rule's docstring."""
+    """What a call does: the text of the case, or the first paragraph of the rule's docstring."""
     place: str
-    """File (relative to this package for files of the package) and line."""
+    """The file and the line. The path of a file of this package is relative to the package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,18 @@ class Explanation:
     name: str
     """The name that was asked for."""
     kind: str
-    """Class of the callable."""
+    """The class of the callable."""
     decided_by: Decider
-    """The rule or case that a trace asks first."""
+    """The rule or case that decides."""
     hidden: tuple[Decider, ...]
-    """Later rules and cases that also hold for the callable, and that a trace does not ask."""
+    """Later rules and cases that apply to the callable as well. A trace never reaches them."""
     facts: tuple[str, ...]
-    """Facts about a C function on which a trace depends."""
+    """Facts about a C function that influence a trace."""
     instead: Explanation | None = None
-    """The answer for the callable that is called in place of this one."""
+    """The answer for the callable that is called in place of this one, or None."""
 
     def text(self) -> str:
-        """Return the answer in a few lines."""
+        """Return the answer as text in a few lines."""
         lines = [
             f"{self.name} ({self.kind})",
             f"  decided by: {_line(self.decided_by)}",
@@ -80,12 +80,12 @@ class Explanation:
 
 
 def _line(decider: Decider) -> str:
-    """Return the name and the place of a rule or case for the text."""
+    """Return one line with the name and the place of a rule or case."""
     return f"{decider.name}, {decider.place}"
 
 
 class _Untraced:
-    """The part of ``Calls`` that ``Case.find`` uses, without a trace."""
+    """The part of ``Calls`` that ``Case.find`` uses. It works without a trace."""
 
     objects = SimpleNamespace(
         classes=SimpleNamespace(lookup=lambda cls, name: inspect.getattr_static(cls, name, None))
@@ -98,10 +98,11 @@ class _Untraced:
 
 
 def resolve(name: str) -> object:
-    """Return the object of a dotted name: of a module, a builtin (``len``, ``str.join``) or an operator (``aten.add``).
+    """Return the object with a dotted name: of a module, a builtin (``len``, ``str.join``) or an operator
+    (``aten.add``).
 
     Raises:
-        UnknownNameError: if no object has the name. The text names the nearest ones.
+        UnknownNameError: no object has the name. The text has the most similar names.
     """
     first, *rest = name.replace("::", ".").split(".")
     value: Any = torch.ops if first in ("aten", "prims") else importlib.import_module("builtins")
@@ -125,7 +126,7 @@ def _module(name: str, path: str, part: str, others: tuple[str, ...] | list[str]
     """
     try:
         return importlib.import_module(path)
-    except (ImportError, ValueError) as error:  # ValueError: a part of the name is empty
+    except (ImportError, ValueError) as error:  # ValueError: the name has an empty part
         near = difflib.get_close_matches(part, others, 3)
         hint = f"; near are {', '.join(near)}" if near else ""
         cause = f"nothing is called {path}" if part else "a part of the name is empty"
@@ -134,10 +135,10 @@ def _module(name: str, path: str, part: str, others: tuple[str, ...] | list[str]
 
 
 def explain(name: str) -> Explanation:
-    """Say what decides a call of the callable with a dotted name.
+    """Return which rule or case decides a call of the callable with a dotted name.
 
     Raises:
-        UnknownNameError: if no object has the name, or the object cannot be called.
+        UnknownNameError: no object has the name, or the object cannot be called.
     """
     fn = resolve(name)
     if not callable(fn):
@@ -146,7 +147,7 @@ def explain(name: str) -> Explanation:
 
 
 def explain_callable(fn: Any, name: str) -> Explanation:
-    """Say what decides a call of ``fn``. ``name`` is the name in the answer."""
+    """Return which rule or case decides a call of ``fn``. ``name`` is the name of ``fn`` in the answer."""
     (case, decider), *others = _deciders(fn)
     instead = None
     inner = case.instead(fn)
@@ -157,7 +158,10 @@ def explain_callable(fn: Any, name: str) -> Explanation:
 
 
 def _deciders(fn: Any) -> Iterator[tuple[Case, Decider]]:
-    """Yield the rules and cases that hold, in order. The last case hides nothing, so it comes only if it decides."""
+    """Yield the rules and cases that apply, in order.
+
+    The last case of each kind always applies, so it is yielded only if it decides.
+    """
     holds = False
     *cases, last = (*PRECEDENCE[: len(SOURCES)], *cases_of(fn))
     for case in (*cases, last):
@@ -175,7 +179,9 @@ def _sentence(rule: Any) -> str:
 
 
 def _function(rule: Any) -> Any:
-    """Return the function of a rule that is a partial object, a decorated function or an object with ``__call__``."""
+    """Return the Python function in a rule. The rule may be a partial object, a decorated function or an
+    object with ``__call__``.
+    """
     while isinstance(rule, functools.partial):
         rule = rule.func
     rule = inspect.unwrap(rule)
@@ -183,7 +189,9 @@ def _function(rule: Any) -> Any:
 
 
 def _place(rule: Any) -> str:
-    """Return the file and first line of a rule, "calls/rules/builtins/classes.py:40"; "" if it is C code."""
+    """Return the file and first line of a rule, for example "calls/rules/builtins/classes.py:40". "" if it is
+    C code.
+    """
     code = getattr(_function(rule), "__code__", None)
     if not isinstance(code, CodeType):
         return ""
@@ -193,7 +201,7 @@ def _place(rule: Any) -> str:
 
 
 def _facts_of(fn: Any) -> Iterator[str]:
-    """Yield sentences about the facts of ``c_functions`` for ``fn``."""
+    """Yield sentences about ``fn``, from the facts in ``c_functions``."""
     traits = traits_of(fn)
     yield from (text for bit, text in _FACTS if traits & bit)
     callbacks = CALLBACKS.get(id(fn))

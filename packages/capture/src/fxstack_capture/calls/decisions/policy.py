@@ -1,6 +1,6 @@
 """The C code that may run for real while tracing, because it reads and changes only its arguments.
 
-Callables are listed by identity, by the C type whose methods they are, or by their module. A call of any
+Callables are listed by identity, by their module, or by the C type whose methods they are. A call of any
 other C code breaks the graph.
 """
 
@@ -43,7 +43,7 @@ _SAMPLES: tuple[Any, ...] = (
 _ITERATORS = tuple(map(type, _SAMPLES))
 """The classes of iterators over builtin containers."""
 _STRUCTURES = tuple(value for value in vars(torch.return_types).values() if isinstance(value, type))
-"""Tuples with named fields that torch's operators return, and that programs create, too."""
+"""Tuple classes with named fields. Torch's operators return instances, and programs create them as well."""
 _DICTIONARIES: tuple[Any, ...] = ({}, collections.OrderedDict())
 _VIEWS = tuple(type(view) for d in _DICTIONARIES for view in (d.keys(), d.values(), d.items()))
 """The classes of ``keys()``, ``values()`` and ``items()`` of dictionaries."""
@@ -66,7 +66,7 @@ PURE_TYPES: frozenset[type] = frozenset(
         *(torch.Size, torch.finfo, torch.iinfo, *_STRUCTURES, *_EXCEPTIONS),
     }
 )
-"""C types whose constructors and methods depend on, and change, only the objects involved."""
+"""C types whose constructors and methods depend only on the objects involved, and change only these."""
 
 IMPURE_METHODS: frozenset[object] = frozenset(
     {
@@ -76,7 +76,7 @@ IMPURE_METHODS: frozenset[object] = frozenset(
         type.__dict__["__subclasses__"],
     }
 )
-"""Methods of pure types that read other objects or the clock."""
+"""Methods of pure types that are excluded, because they read other objects or the clock."""
 
 _SIDE_EFFECT_MODULES = frozenset(
     (
@@ -97,14 +97,14 @@ _SIDE_EFFECT_MODULES = frozenset(
         *("_random", "marshal", "_pickle", "faulthandler", "atexit", "_warnings", "_contextvars", "_asyncio"),
     )
 )
-"""Modules of C functions with effects outside of the program."""
+"""Modules with C functions that have effects outside of the program."""
 _SIDE_EFFECT_BUILTINS = frozenset(
     {"print", "open", "input", "breakpoint", "exec", "eval", "compile", "__import__"}
 )
 
 
 def is_pure_function(fn: object) -> bool:
-    """Whether a C function that is not a method may run for real."""
+    """Whether a C function may run for real. It is not a method."""
     return bool(traits_of(fn) & PURE)
 
 
@@ -121,7 +121,7 @@ def is_pure_type(cls: type) -> bool:
 def has_side_effect(fn: object) -> bool:
     """Whether C code is known to have side effects, such as ``print`` or a function of ``time``.
 
-    The result only selects the message of the graph break.
+    The answer only selects the message of the graph break.
     """
     module = getattr(fn, "__module__", None) or getattr(
         type(getattr(fn, "__self__", None)), "__module__", None

@@ -1,7 +1,8 @@
-"""The order of precedence of rules and cases: the first that holds for a callable decides what a call does.
+"""The order of precedence of rules and cases. The first that applies to a callable decides what a call does.
 
-``PRECEDENCE`` is the whole order. Its first rows are the rules by identity (``SOURCES``), which the dispatcher joins
-into one dictionary for each trace. A row with ``forwards`` names another call to make in place of the call.
+``PRECEDENCE`` is the whole order. Its first rows are the rules by identity (``SOURCES``). The dispatcher
+joins them into one dictionary for each trace. A row with ``forwards`` returns another call, which is made in
+place of this call.
 """
 
 from __future__ import annotations
@@ -50,27 +51,32 @@ class Case:
     """One row of the order of precedence."""
 
     name: str
-    """The name in the answers of ``rule`` on the command line."""
+    """The name of the row in the answers of the command ``rule``."""
     kinds: tuple[type, ...]
-    """Classes of the callables that the case is about: ``type`` for all classes, ``object`` for instances."""
+    """The classes of the callables that the case is about. ``type`` stands for all classes, ``object`` for
+    instances.
+    """
     find: Callable[[Any, Any], Rule | None]
-    """``find(calls, fn)`` returns the rule, or None if the case does not hold for ``fn``. ``find`` asks ``calls`` only for
-    ``is_leaf`` and for attributes of classes, so that ``explaining`` can call it without a trace."""
+    """``find(calls, fn)`` returns the rule, or None if the case does not apply to ``fn``.
+
+    ``find`` uses only ``calls.is_leaf`` and attributes of classes. Therefore ``explaining`` can call it
+    without a trace.
+    """
     does: str = ""
-    """Text for people about the effect of a call. If empty, the rule's docstring is shown."""
+    """What a call does, as text for people. If it is empty, the rule's docstring is shown."""
     run: Rule | None = None
-    """The function that runs a call, if it is not the rule that ``find`` returns."""
+    """The function that runs a call. None if this is the rule that ``find`` returns."""
     forwards: bool = False
-    """Whether the rule returns another call to make (a ``Request``) in place of a result."""
+    """Whether the rule returns another call to make (a ``Request``) instead of a result."""
     instead: Callable[[Any], object] = lambda _fn: None
-    """Return the callable that is called in place of ``fn``, if ``fn`` alone determines it."""
+    """Returns the callable that is called in place of ``fn``, if ``fn`` alone determines it."""
 
 
 # --- all kinds ---------------------------------------------------------------------------------------
 
 
 def _record(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Record the call as a node of the graph, or call the tracer's rule for it."""
+    """Record the call as a node of the graph. If the tracer has a rule for the function, call the rule."""
     return trace.torch.call(fn, args, kwargs)
 
 
@@ -88,7 +94,7 @@ def _interpret(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs)
 
 
 def _tracer_rule(calls: Calls, fn: Any) -> Rule | None:
-    """Return the tracer's own rule of a function, if the tracer takes calls of it."""
+    """Return the tracer's own rule of a function. None if the tracer does not handle calls of the function."""
     rule = table.rule_of(fn)
     return rule if rule is not None and calls.is_leaf(fn) else None
 
@@ -113,18 +119,18 @@ def _forward_partial(_trace: Trace, fn: functools.partial[Any], args: Args, kwar
 
 
 def _pure_function(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule that runs a pure C function that is not a method."""
+    """Return the rule that runs a pure C function. The function is not a method."""
     is_free = fn.__self__ is None or isinstance(fn.__self__, types.ModuleType)
     return run if is_free and policy.is_pure_function(fn) else None
 
 
 def _owner(fn: Any) -> Any:
-    """Return the object whose bound C method ``fn`` is; None for a free function."""
+    """Return the object to which the C method ``fn`` is bound. None if ``fn`` is a free function."""
     return None if isinstance(fn.__self__, types.ModuleType) else fn.__self__
 
 
 def _method_behind(fn: Any) -> Any:
-    """Return the C descriptor of a bound C method, or None; a constructor of a class has none."""
+    """Return the C descriptor of a bound C method. None if there is none, as for the constructor of a class."""
     owner = _owner(fn)
     if owner is None or (isinstance(owner, type) and fn.__name__ == "__new__"):
         return None
@@ -133,7 +139,7 @@ def _method_behind(fn: Any) -> Any:
 
 def _descriptor(cls: type, name: str) -> Any:
     """Return the C method ``name`` that ``cls`` has or inherits, for example ``str.join``, or None."""
-    # This read of ``__mro__`` bypasses ``__getattribute__`` of a metaclass.
+    # This read of ``__mro__`` does not call the ``__getattribute__`` of a metaclass.
     for base in type.__dict__["__mro__"].__get__(cls):
         found = base.__dict__.get(name)
         if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -142,13 +148,13 @@ def _descriptor(cls: type, name: str) -> Any:
 
 
 def _bound_method(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for a bound C method, such as ``[].append``: call the method of its class."""
+    """Return the rule for a bound C method, such as ``[].append``. It calls the method of the class."""
     method = _method_behind(fn)
     return None if method is None else partial(_forward_method, method)
 
 
 def _forward_method(method: Any, _trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Request:
-    """Forward the call of a bound C method to ``method`` of its class."""
+    """Forward the call of a bound C method to ``method``, the method of the class."""
     return method, (fn.__self__, *args), kwargs
 
 
@@ -158,7 +164,9 @@ def _constructor(_calls: Calls, fn: Any) -> Rule | None:
 
 
 def _new(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Call ``__new__`` of a C class, as a bound function of the class."""
+    """Call the ``__new__`` of a C class as a bound function of the class. Break the graph if the class has a
+    finalizer.
+    """
     if args and isinstance(args[0], type) and has_finalizer(args[0]):
         raise finalizer_break(trace, args[0])
     if fn.__self__ is weakref.ref:
@@ -169,7 +177,7 @@ def _new(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _class_method(calls: Calls, fn: Any) -> Rule | None:
-    """Find class methods and static methods of C types."""
+    """Return the rule for a class method or static method of a C type."""
     owner = _owner(fn)
     if not isinstance(owner, type):
         return None
@@ -186,13 +194,14 @@ def _class_method(calls: Calls, fn: Any) -> Rule | None:
 
 
 def _run_on_class(method: Any, trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Run ``method``, a class method of a C type, on the class of the call."""
-    # It may call the program's ``__new__``. A run that fails for a symbol is repeated, with its effects.
+    """Run ``method``, a class method of a C type, on the class for which it was called."""
+    # The method may call the program's ``__new__``. If a run fails because of a symbol, it is repeated with
+    # all its effects.
     return run(trace, method, (fn.__self__, *specialized(trace, args)), kwargs)
 
 
 def _record_on_class(method: Any, trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Record ``method``, a class method of a tensor class, on the class of the call."""
+    """Record ``method``, a class method of a tensor class, on the class for which it was called."""
     return _record(trace, method, (fn.__self__, *args), kwargs)
 
 
@@ -203,7 +212,9 @@ def _pure_method(_calls: Calls, fn: Any) -> Rule | None:
 
 @calls_program
 def _run_method(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Run a method of a pure C type. Methods that only move their arguments skip the scan of the arguments."""
+    """Run a method of a pure C type. If the method only moves its arguments, they are not scanned. Break the
+    graph at the ``__init__`` of an exception from outside.
+    """
     objects = trace.objects
     if (
         fn.__name__ == "__init__"
@@ -219,7 +230,7 @@ def _run_method(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 
 
 def _slot_of_tensor(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for a slot of a tensor, or for an accessor such as ``torch.Tensor.T.__get__``."""
+    """Return the rule for a slot method of a tensor, or for an accessor such as ``torch.Tensor.T.__get__``."""
     if isinstance(fn.__self__, torch.Tensor):
         return _record
     return _call_accessor if is_accessor(fn) else None
@@ -231,12 +242,12 @@ def _call_accessor(trace: Trace, fn: Callable[..., Any], args: Args, _kwargs: Kw
 
 
 def _slot_behind(fn: Any) -> Any:
-    """Return the slot of the class that ``fn`` has bound to an object, such as ``list.__len__``."""
+    """Return the slot method of the class that ``fn`` binds to an object, for example ``list.__len__``."""
     return fn.__objclass__.__dict__[fn.__name__]
 
 
 def _forward_slot(_trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Request:
-    """Forward the call of a bound slot to the slot of its class."""
+    """Forward the call of a bound slot method to the slot method of the class."""
     return _slot_behind(fn), (fn.__self__, *args), kwargs
 
 
@@ -244,10 +255,10 @@ def _forward_slot(_trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Request
 
 
 def _by_metaclass(calls: Calls, cls: type) -> Rule | None:
-    """Return the rule that calls ``__call__`` of the metaclass, if it is not C code."""
+    """Return the rule that calls ``__call__`` of the metaclass, if the metaclass defines it in Python."""
     meta = type(cls)
     method = None if meta is type else calls.objects.classes.lookup(meta, "__call__")
-    # A class is no descriptor: a ``TypedDict`` calls ``dict``.
+    # A class is no descriptor. For example, the ``__call__`` of a ``TypedDict`` class is ``dict``.
     if isinstance(method, type):
         return lambda _trace, _cls, args, kwargs: (method, args, kwargs)
     return partial(_forward_call, method) if type(method) is types.FunctionType else None
@@ -259,14 +270,14 @@ def _forward_call(method: Any, _trace: Trace, fn: Callable[..., Any], args: Args
 
 
 def _by_python_call(calls: Calls, fn: object) -> Rule | None:
-    """Return the rule that calls ``__call__`` of the class, if it is a Python function."""
+    """Return the rule that calls ``__call__`` of the class, if this is a Python function."""
     method = None if isinstance(fn, torch.Tensor) else calls.objects.classes.lookup(type(fn), "__call__")
     return partial(_forward_call, method) if type(method) is types.FunctionType else None
 
 
 @calls_program
 def _call_object(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call an object whose class defines ``__call__`` in C, or a tensor of a user's class."""
+    """Call an object whose class defines ``__call__`` in C, or a tensor of a class of the program."""
     calls = trace.calls
     cls = trace.torch.python_type(fn) if isinstance(fn, torch.Tensor) else type(fn)
     method = calls.objects.classes.lookup(cls, "__call__")
@@ -292,7 +303,10 @@ SOURCES: Final[tuple[tuple[str, Callable[[], Mapping[int, Rule]]], ...]] = (
     ("launch of a Triton kernel", launch_rules),
     ("rule of this package (calls/rules)", lambda: RULES.objects),
 )
-"""Rules by the id of the callable: name and mapping. Rules that the options of a trace add come before all sources."""
+"""The sources of rules by the id of the callable: name and function.
+
+Rules from the options of a trace come before all sources.
+"""
 
 _FUNCTION: Final = (types.FunctionType,)
 _BUILTIN: Final = (types.BuiltinFunctionType, BUILTIN_METHOD)
@@ -304,7 +318,7 @@ _DESCRIPTOR: Final = (
 _SLOT: Final = (types.MethodWrapperType,)
 _BOUND: Final = (types.MethodType, functools.partial)
 _KINDS: Final = (*_FUNCTION, *_BOUND, *_BUILTIN, *_DESCRIPTOR, *_SLOT, *RULES.classes)
-"""The classes of callables that have rows of their own."""
+"""The kinds of callables that have rows of their own, as classes."""
 _NATIVELY: Final = "runs for real: it reads and changes nothing but its arguments"
 
 
@@ -314,7 +328,7 @@ def _source(name: str, source: Callable[[], Mapping[int, Rule]]) -> Case:
 
 
 def _always(rule: Rule) -> Callable[[Any, Any], Rule]:
-    """Return a ``find`` that holds for all callables of the row's kinds."""
+    """Return a ``find`` that applies to all callables of the row's kinds."""
     return lambda _calls, _fn: rule
 
 
@@ -325,7 +339,7 @@ CLASS: Final = Case(
     "class", (type,), _always(classes.construct), "calls __new__ and __init__ as type.__call__ does"
 )
 _LEAVES: Final = (*_FUNCTION, *_BUILTIN, *_DESCRIPTOR, type, object)
-"""The kinds of callables that the tracer may record."""
+"""The kinds of callables that the tracer may record as a node."""
 
 PRECEDENCE: Final = (
     *(_source(*row) for row in SOURCES),
@@ -408,15 +422,17 @@ PRECEDENCE: Final = (
     Case("object of a C class", (object,), _always(_call_object), "calls __call__ of the class"),
     Case("refused", (*_BUILTIN, *_DESCRIPTOR), _always(_refuse), "breaks the graph"),
 )
-"""All rows in the order in which they are asked. The last row of each kind of callable always holds."""
+"""All rows, in the order in which they are asked. The last row for each kind of callable always applies."""
 
 CASES: Final[Mapping[type, tuple[Case, ...]]] = {
     kind: tuple(case for case in PRECEDENCE[len(SOURCES) :] if kind in case.kinds)
     for kind in (*_KINDS, type, object)
 }
-"""By the kind of the callable: the rows of ``PRECEDENCE`` after the rules by identity."""
+"""Maps a kind of callable to its rows in ``PRECEDENCE``, without the rules by identity."""
 
 
 def cases_of(fn: object) -> tuple[Case, ...]:
-    """Return the cases that decide a call of ``fn`` if no rule by identity exists. The last case always holds."""
+    """Return the cases that may decide a call of ``fn`` if ``fn`` has no rule by identity. The last case
+    always applies.
+    """
     return CASES.get(type(fn)) or CASES[type if isinstance(fn, type) else object]

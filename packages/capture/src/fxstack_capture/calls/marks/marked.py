@@ -1,7 +1,8 @@
-"""Functions that ``torch.compiler``, ``torch._dynamo`` or this package has marked, and other functions of compilers.
+"""Functions that ``torch.compiler``, ``torch._dynamo`` or this package has marked, and functions of
+compilers.
 
-A call of most of these functions breaks the graph. ``rules.torch.compiler_functions`` has rules for functions of
-compilers with a meaning in compiled code.
+A call of most of these functions breaks the graph. Some functions of compilers have a meaning in compiled
+code. ``rules.torch.compiler_functions`` has rules for them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _COMPILER_MODULES = (
     "fxstack_capture.marking",
     "fxstack_capture.stance",
 )
-"""The beginnings of the names of modules of compilers."""
+"""Prefixes of module names that belong to compilers."""
 _TRACED = frozenset(
     {
         "torch._dynamo._trace_wrapped_higher_order_op",
@@ -47,15 +48,16 @@ _TRACED = frozenset(
 )
 """Modules and functions in torch's compiler that are traced like functions of a program.
 
-The first is the mode under which ``mask[index]`` can be mapped over indices. Graphs of compiled autograd, and hooks
-in them, call the next three. The others patch settings, which the next graph heeds.
+Under the mode of the first one, ``mask[index]`` can be mapped over indices. Graphs of compiled autograd, and
+hooks in them, call the next three. The others change settings, which affect the next graph.
 """
 
 
 def rule_of_mark(fn: FunctionType) -> Rule | None:
     """Return the rule that a mark of ``fn`` demands, or the rule of functions of a compiler.
 
-    Return None if ``fn`` has no mark and is no function of a compiler. The row "marked" of ``precedence`` asks.
+    Return None if ``fn`` has no mark and is no function of a compiler. The row "marked" of ``precedence``
+    calls this.
     """
     attributes = fn.__dict__
     if attributes:
@@ -72,7 +74,9 @@ def rule_of_mark(fn: FunctionType) -> Rule | None:
 
 
 def _rule_by_torch(fn: FunctionType) -> Rule:
-    """Return the rule of a function given to ``torch._dynamo.allow_in_graph`` or ``nonstrict_trace``."""
+    """Return the rule of a function that the program gave to ``torch._dynamo.allow_in_graph`` or
+    ``nonstrict_trace``.
+    """
     if torch_compat.is_told(fn, "_leaf_function_ids"):
         return call_leaf_function
     is_nonstrict = torch_compat.is_told(fn, "_nonstrict_trace_callable_ids")
@@ -85,15 +89,15 @@ def _of_compiler(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kw
 
 
 def _disabled(_trace: Trace, fn: FunctionType, _args: Args, _kwargs: Kwargs) -> Any:
-    """Break the graph at a function that ``disable`` marked. The reason that the program gave is in the message."""
+    """Break the graph at a function that ``disable`` marked. The message contains the program's reason."""
     reason = fn.__dict__.get("_torchdynamo_disable_msg") or fn.__dict__.get("_fxstack_disable")
     detail = f"{fn.__qualname__} ({reason})" if isinstance(reason, str) else fn.__qualname__
     raise graph_break("disabled", detail)
 
 
 def _forbidden(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
-    """Break the graph at a function that the program forbids in compiled code, which is an error."""
-    # Torch forbids some functions of its compiler, whose calls run between graphs here.
+    """Break the graph at a function that the program forbids in compiled code. This is an error."""
+    # Torch also forbids some functions of its compiler. Here, their calls run between graphs.
     is_of_compiler = (fn.__module__ or "").startswith(_COMPILER_MODULES)
     return ending_the_graph("disabled" if is_of_compiler else "forbidden")(trace, fn, args, kwargs)
 
@@ -106,4 +110,4 @@ _MARKS: MappingProxyType[str, Rule] = MappingProxyType(
         "_dynamo_forbidden": _forbidden,
     }
 )
-"""Rules by the attribute that ``disable`` and similar functions set on a function."""
+"""Maps the attribute that ``disable`` and similar functions set on a function to the rule."""

@@ -1,6 +1,6 @@
-"""``nonstrict_trace``: record the operators that a function calls, and do not trace its Python.
+"""``nonstrict_trace``: record the operators that a function calls, without tracing its Python.
 
-A call is one node of the captured graph; the next stage traces the node into operators. Arguments and results
+A call is one node of the captured graph. The next stage traces the node into operators. Arguments and results
 are trees of tensors and plain values. Instances of classes that ``torch.utils._pytree`` knows are flattened
 before the node and rebuilt after the node.
 """
@@ -26,11 +26,13 @@ from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _CONTEXTS = (str, int, float, type, type(None))
-"""The classes of plain values in contexts of pytrees."""
+"""The classes of plain values that may be in the contexts of pytrees."""
 
 
 def as_operations(fn: Callable[..., Any]) -> Rule:
-    """Return the rule that records a call of ``fn`` as one node, whose operators the next stage traces."""
+    """Return the rule that records a call of ``fn`` as one node. The next stage traces the operators of the
+    node. Break the graph for an argument that is not a tensor, symbolic number, module or constant.
+    """
 
     def rule(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
         leaves, spec = trace.calls.call(pytree.tree_flatten, ((args, kwargs),), {})
@@ -56,18 +58,19 @@ def as_operations(fn: Callable[..., Any]) -> Rule:
 
 
 _IS_REAL = "Please convert all Tensors to FakeTensors"
-"""Part of the error text if the function read a real tensor that is not among its arguments."""
+"""A part of torch's error text if the function read a real tensor that is not among its arguments."""
 
 
 def _is_module(value: object) -> bool:
-    """Whether an argument is a module, which the function gets as it is."""
+    """Whether an argument is a module. The function gets the module itself."""
     return isinstance(value, torch.nn.Module)
 
 
 def _module(trace: Trace, fn: object, module: object) -> Any:
-    """Return the real module of an argument, and guard its identity.
+    """Return the real module of an argument, and guard its identity. Break the graph if the trace has made
+    the module or changed any object.
 
-    The function reads its tensors like a closure's.
+    The function reads the tensors of the module in the same way as tensors of a closure.
     """
     objects = trace.objects
     original, source = objects.original_of(module), objects.source_of(module)
@@ -78,7 +81,7 @@ def _module(trace: Trace, fn: object, module: object) -> Any:
 
 
 class _Replacing(TorchFunctionMode):
-    """A mode that replaces the tensors among the arguments of torch calls by ``replace(tensor)``."""
+    """A mode that replaces each tensor among the arguments of a torch call by ``replace(tensor)``."""
 
     def __init__(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -92,9 +95,9 @@ class _Replacing(TorchFunctionMode):
 def _read_from_outside(
     trace: Trace, body: Callable[..., Any], leaves: list[Any]
 ) -> dict[torch.Tensor, torch.Tensor]:
-    """Return the fakes of the tensors that ``body`` reads from its closure or a module, by tensor.
+    """Return the fakes of the tensors that ``body`` reads from its closure or from a module: tensor -> fake.
 
-    The function runs once on fake tensors to find these tensors. The result is empty if the run wrote to an
+    To find these tensors, the function runs once on fakes. The result is empty if this run has written to an
     argument.
     """
     fakes: dict[torch.Tensor, torch.Tensor] = {}
@@ -115,12 +118,12 @@ def _read_from_outside(
     versions = [tensor._version for tensor in tensors]
     with tracer.unrecorded():
         run_fake(tracer.mode, rehearsed, tuple(leaves), {})
-    # A second run would write to the same tensors again.
+    # If the run has written to a tensor, a second run would write to it again.
     return fakes if versions == [tensor._version for tensor in tensors] else {}
 
 
 def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Callable[..., Any]:
-    """Return a function that gets ``tensors`` as its first arguments, and uses these in the torch calls of ``body``."""
+    """Return a function that takes ``tensors`` first, and uses them in the torch calls of ``body``."""
 
     def on_leaves(*leaves: object) -> Any:
         instead = {id(tensor): leaf for tensor, leaf in zip(tensors, leaves, strict=False)}
@@ -138,13 +141,13 @@ def _refusal(fn: object, argument_text: str) -> BaseException:
 
 
 def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
-    """Return the tree structure as real ``torch.utils._pytree`` objects, which outlive the trace.
+    """Return the tree structure as real ``torch.utils._pytree`` objects. They outlive the trace.
 
-    Raises GraphBreak if a context of the structure holds objects of the program.
+    Raises GraphBreak if a context of the structure contains objects of the program.
     """
     objects = trace.objects
     original = objects.original_of(spec)
-    if original is not spec:  # the spec of a leaf: torch has one such object
+    if original is not spec:  # the structure of a leaf is a unique object of torch
         return original
     if not _is_plain_context(spec.context):
         raise _refusal(fn, "an argument whose pytree context holds other objects")
@@ -153,7 +156,7 @@ def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
 
 
 def _is_plain_context(context: Any) -> bool:
-    """Whether the context of a tree holds plain values alone, in lists and tuples."""
+    """Whether the context of a tree contains only plain values, possibly in lists and tuples."""
     if type(context) in (list, tuple):
         return all(map(_is_plain_context, context))
     return isinstance(context, _CONTEXTS)
@@ -162,9 +165,9 @@ def _is_plain_context(context: Any) -> bool:
 def _on_leaves(
     fn: Callable[..., Any], spec: object, modules: Mapping[int, torch.nn.Module]
 ) -> Callable[..., Any]:
-    """Return a function of the flat arguments that calls ``fn`` with the arguments rebuilt by ``spec``.
+    """Return a function of the flat arguments. It rebuilds the arguments by ``spec`` and calls ``fn``.
 
-    ``modules`` has the modules among the flat arguments by position.
+    ``modules`` maps positions among the flat arguments to modules.
     """
 
     def on_leaves(*leaves: object) -> Any:

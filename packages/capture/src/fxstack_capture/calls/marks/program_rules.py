@@ -1,6 +1,6 @@
 """Rules that a program gives to callables: registrations, settings of torch's compiler, options of a trace.
 
-Rules are keyed by the id of the callable. Registrations hold for all later traces.
+Rules are keyed by the id of the callable. A registration applies to all later traces.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
-# Limits: the arguments of a reordered call are read when the frame is left, so a tensor or a list that changes between the
-# call and the end of the frame is seen changed, as under torch.compile.
+# Limits: the arguments of a reordered call are read when the frame is left. If a tensor or a list changes between
+# the call and the end of the frame, the call sees the change, as under torch.compile.
 
 # Registrations outlive every compiler, like registrations of torch.library. ``reset`` does not delete them.
 _RULES: Final[dict[int, tuple[object, Rule]]] = {}
-"""By the id of the callable: the callable and its rule."""
+"""Maps the id of a callable to the callable and its rule."""
 
 
 def register(fn: object, rule: Rule) -> None:
-    """Register ``rule`` for calls of ``fn``. The functions of ``marking`` call this, for example ``allow_in_graph``."""
+    """Register ``rule`` for calls of ``fn``. Functions of ``marking`` call this, for example
+    ``allow_in_graph``.
+    """
     _RULES[id(fn)] = (fn, rule)
 
 
 def registered_rules() -> Mapping[int, Rule]:
-    """Return all registered rules by the id of their callable. The table keeps the callables alive."""
+    """Return all registered rules by the id of their callable. ``_RULES`` keeps the callables alive."""
     return MappingProxyType({key: rule for key, (_, rule) in _RULES.items()})
 
 
@@ -43,9 +45,9 @@ def label_of(fn: object) -> str:
 
 
 def record_as_node(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Record the call as one node of the graph. ``fn`` runs on fake tensors to compute the results.
+    """Record the call as one node of the graph. To compute the results, ``fn`` runs on fakes.
 
-    The node takes the fields of frozen dataclasses among the arguments, and makes the instances again.
+    If an argument contains a frozen dataclass, the node gets its fields and makes the instance again.
     """
     leaves: list[Any] = []
     opened = _open(trace, (args, kwargs), leaves)
@@ -56,16 +58,16 @@ def record_as_node(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Opened:
-    """A dataclass instance as its class and its fields, which a graph node can hold."""
+    """A dataclass instance, taken apart into its class and fields. A graph node can hold it."""
 
     cls: type
     """The class of the instance."""
     fields: dict[str, Any]
-    """The fields by name, taken apart like the instance."""
+    """The fields by name. Their values are taken apart as well."""
 
 
 def _has_instances(opened: object) -> bool:
-    """Whether a structure that ``_open`` returned holds a dataclass instance."""
+    """Whether a result of ``_open`` contains a dataclass instance."""
     parts = (
         opened.values() if isinstance(opened, dict) else opened if isinstance(opened, (list, tuple)) else ()
     )
@@ -79,7 +81,10 @@ def _is_frozen(value: object) -> bool:
 
 
 def _open(trace: Trace, value: Any, leaves: list[Any]) -> Any:
-    """Append the leaves of ``value`` to ``leaves``, and return the structure from which ``_close`` rebuilds ``value``."""
+    """Take ``value`` apart: append its leaves to ``leaves``, and return its structure.
+
+    ``_close`` rebuilds ``value`` from both.
+    """
     kind = type(value)
     if kind in (list, tuple):
         return kind([_open(trace, item, leaves) for item in value])
@@ -110,7 +115,7 @@ def _close(opened: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _on_fields(fn: Callable[..., Any], opened: Any) -> Callable[..., Any]:
-    """Return a function of the leaves that rebuilds the arguments from ``opened`` and calls ``fn``."""
+    """Return a function of the leaves. It rebuilds the arguments from ``opened`` and calls ``fn``."""
 
     def on_fields(*leaves: object) -> Any:
         args, kwargs = _close(opened, iter(leaves))
@@ -142,10 +147,12 @@ def traced_as(substitute: object) -> Rule:
 
 
 def call_once(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call ``fn`` for real while tracing, and treat its result as a constant: the rule of ``assume_constant_result``.
+    """Call ``fn`` for real while tracing, and use its result as a constant. The rule of
+    ``assume_constant_result``.
 
-    A real call does not see values of the graph, nor side effects that are replayed at the end of the frame. If the
-    arguments contain such values, or such side effects exist, ``fn`` is traced like any function.
+    A real call cannot get values of the graph, and it does not see side effects that are replayed at the end
+    of the frame. If there are such values in the arguments or such side effects, ``fn`` is traced like any
+    other function.
     """
     objects = trace.objects
     objects.recreated.pin((*args, *kwargs.values()))
@@ -154,7 +161,7 @@ def call_once(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) 
     for proxy, original in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):
         if proxy is original and not _is_from_outside(objects, proxy):
             return _traced(trace, fn, args, kwargs, "with values of the graph")
-    # effects of type ``Call`` only print or log
+    # effects of type ``Call`` only print or log, so they do not count
     if any(type(effect) is not Call for effect in diff(objects)):
         return _traced(trace, fn, args, kwargs, "after changes of objects that it may read,")
     value = fn(*real, **named)
@@ -162,9 +169,9 @@ def call_once(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) 
 
 
 def _traced(trace: Trace, fn: object, args: Args, kwargs: Kwargs, circumstance: str) -> Any:
-    """Trace a function whose result is assumed constant, or break the graph if it is no Python function.
+    """Trace a function whose result is assumed constant. Break the graph if it is no Python function.
 
-    ``circumstance`` is the phrase for the message that says why it cannot be called for real.
+    ``circumstance`` is the phrase in the message that says why it cannot be called for real.
     """
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)
@@ -173,7 +180,7 @@ def _traced(trace: Trace, fn: object, args: Args, kwargs: Kwargs, circumstance: 
 
 
 def _is_from_outside(objects: Objects, value: object) -> bool:
-    """Whether the call in plain Python gets the same ``value``. ``value`` is not a proxy."""
+    """Whether a call in plain Python would get the same object ``value``. ``value`` is not a proxy."""
     if isinstance(value, type):
         return objects.made_at(value) is None
     return type(value) in _PLAIN or objects.is_preexisting(value)
@@ -189,8 +196,8 @@ _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
 def rules_by_torch() -> dict[int, Rule]:
     """Return the rules that the program gave to torch's compiler, by the id of their callable.
 
-    ``torch._dynamo.disallow_in_graph`` and ``torch.compiler.substitute_in_graph`` leave no mark on a callable, since it
-    may be a C function. The result is empty while torch's compiler is not loaded.
+    ``torch._dynamo.disallow_in_graph`` and ``torch.compiler.substitute_in_graph`` leave no mark on a
+    callable, because it may be a C function. The result is empty as long as torch's compiler is not loaded.
     """
     rules = dict(_substituted())
     disallowed = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_disallowed_callable_ids", None)
@@ -206,9 +213,9 @@ def _disallowed(_trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> Any
 
 
 def _substituted() -> Iterator[tuple[int, Rule]]:
-    """Yield the substitutes that the program or a library registered, by the id of the original.
+    """Yield (id of the original, rule) for each substitute that the program or a library has registered.
 
-    Torch's own substitutes are made for torch's compiler and are not always exact.
+    Torch's own substitutes are omitted. They are made for torch's compiler and are not always exact.
     """
     functions = sys.modules.get("torch._dynamo.variables.functions")
     handlers = {} if functions is None else functions.PolyfilledFunctionVariable._get_polyfill_handlers()
@@ -225,15 +232,16 @@ def _substituted() -> Iterator[tuple[int, Rule]]:
 def with_options(rules: Mapping[int, Rule], options: CaptureOptions) -> dict[int, Rule]:
     """Return ``rules`` with the rules for the options ``reorderable_functions`` and ``ignored_functions``.
 
-    The keys are ids of callables. Each dispatcher calls this when its trace begins.
+    The keys are ids of callables. Each dispatcher calls this at the start of its trace.
     """
     reordered = _added(rules, options.reorderable_functions, _call_after_graph)
     return _added(reordered, options.ignored_functions, _ignore)
 
 
 def _added(rules: Mapping[int, Rule], functions: Iterable[Any], rule: Rule) -> dict[int, Rule]:
-    """Return ``rules`` with ``rule`` for each function. For a bound method, the rule holds for the method's object
-    alone.
+    """Return ``rules`` with ``rule`` for each function.
+
+    For a bound method, the rule applies only to calls with the method's object.
     """
     added = dict(rules)
     for fn in functions:
@@ -245,7 +253,9 @@ def _added(rules: Mapping[int, Rule], functions: Iterable[Any], rule: Rule) -> d
 
 
 def _for_object(method: MethodType, chosen: Rule, otherwise: Rule | None) -> Rule:
-    """Return a rule that is ``chosen`` for calls with the object of ``method``, and ``otherwise`` for other objects."""
+    """Return a rule that is ``chosen`` for calls with the object of ``method``, and ``otherwise`` for any
+    other object.
+    """
 
     def rule(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if args and trace.objects.original_of(args[0]) is method.__self__:
@@ -262,5 +272,5 @@ def _ignore(_trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
 
 
 def _call_after_graph(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Make the call when the graph has run, in order with other side effects."""
+    """Make the call after the graph has run, in order with other side effects."""
     trace.objects.deferred.append(Call(pinned(fn, label_of(fn)), args, dict(kwargs)))

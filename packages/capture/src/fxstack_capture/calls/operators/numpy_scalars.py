@@ -1,4 +1,6 @@
-"""NumPy scalars that change from call to call, in calls and operators: symbolic numbers, or constants."""
+"""Calls and operators with NumPy scalars that change from call to call. They become symbolic numbers or
+constants.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ _ASKING = frozenset(
         *(operator.getitem, operator.setitem, operator.delitem),
     )
 )
-"""Functions whose rules accept a ``Scalar``."""
+"""Functions whose rules accept a ``Scalar`` as it is."""
 
 
 def for_rule(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for the rule of ``fn``. Most rules accept only constants, so scalars become constants."""
+    """Return the arguments for the rule of ``fn``. Most rules accept only constants, so a ``Scalar`` becomes
+    a constant.
+    """
     if id(fn) in _ASKING or fn is item:
         return args, kwargs
     if getattr(fn, "__module__", None) == "math":
@@ -37,12 +41,12 @@ def for_rule(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> tuple[tupl
 
 
 def _real(value: object) -> Any:
-    """Return a ``float64`` as a symbolic float, which rules of ``math`` accept."""
+    """Return a ``float64`` scalar as a symbolic float, which the rules of ``math`` accept."""
     return value.item() if type(value) is Scalar and type(value.example) is np.float64 else value
 
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """Return the result of a binary operator with a ``Scalar`` as at least one operand.
+    """Return the result of a binary operator. At least one operand is a ``Scalar``.
 
     ``protocol.binary`` calls this.
     """

@@ -1,4 +1,4 @@
-"""Objects of classes that the program writes in Python: the special methods that an operator calls on them."""
+"""Objects of classes that the program has written in Python: the special methods that an operator calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxstack_capture.trace.state import Calls, Request
 
 
 def is_plain_object(value: object) -> bool:
-    """Whether the class of ``value`` is written in Python with all its bases.
+    """Whether the class of ``value`` and all its bases are written in Python.
 
     Classes of tensors and of symbolic numbers do not count.
     """
@@ -25,15 +25,16 @@ def is_plain_object(value: object) -> bool:
 
 
 def is_ours(value: object) -> bool:
-    """Whether the class of ``value`` belongs to fxstack, as those of generators and proxies do."""
+    """Whether the class of ``value`` belongs to fxstack, for example that of a generator or a proxy."""
     return type(value).__module__.startswith("fxstack_capture.")
 
 
 def method_call(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
-    """Return the call of the method ``name`` that an operator makes on a plain object, as a list of one request.
+    """Return the call of the method ``name`` that an operator makes on a plain object, as a list with one
+    request.
 
-    The list is empty if the method can only return NotImplemented. The result is None if the method is not a
-    Python function.
+    The list is empty if the method can only return NotImplemented. Return None if the method is not a Python
+    function.
     """
     function = calls.objects.classes.lookup(type(value), name)
     if type(function) is FunctionType:

@@ -46,7 +46,7 @@ _RELATIONS = _COMPARISONS | {operator.lt, operator.le, operator.gt, operator.ge}
 
 @calls_program
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """Return ``op(left, right)`` of objects of the trace, for a function ``op`` of module ``operator``.
+    """Return ``op(left, right)`` for objects of the trace. ``op`` is a function of module ``operator``.
 
     The interpreter calls this for operators in the bytecode. Methods of the program are interpreted.
     """
@@ -60,7 +60,7 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
     if op in _RELATIONS and (kind is torch.SymFloat or other is torch.SymFloat):
         left, right = _beside_large(calls, left, right), _beside_large(calls, right, left)
     if op in _BITWISE and torch.SymFloat in (kind, other) and {kind, other} <= _EXAMPLES.keys():
-        return op(_EXAMPLES[kind], _EXAMPLES[other])  # raises; torch shifts floats
+        return op(_EXAMPLES[kind], _EXAMPLES[other])  # this raises, although torch could shift floats
     if op in _COMPARISONS:
         calls.objects.distinctions.note_compared(left, right)
     special = _SPECIAL.get(op)
@@ -81,27 +81,30 @@ _BITWISE = frozenset(
     | {operator.ilshift, operator.irshift, operator.iand, operator.ior, operator.ixor}
 )
 _EXAMPLES = {torch.SymFloat: 1.0, torch.SymInt: 1, torch.SymBool: True, int: 1, float: 1.0, bool: True}
-"""A number of each class, for an operator that only raises."""
+"""An example number of each class. An operator that can only raise is applied to examples."""
 
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:
-    """Return ``value``, or its plain number if torch would round the integer ``other`` to a float beside it."""
+    """Return ``value`` for an operation with ``other``.
+
+    If torch would round the integer ``other`` to a float, return the plain number of ``value``.
+    """
     rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > EXACT
     return calls.trace.torch.specialize(value) if rounded else value
 
 
 _FORMATTING = frozenset({operator.mod, operator.imod})
-"""``%`` and ``%=``, with which strings format objects of any class."""
+"""``%`` and ``%=``. A string formats objects of any class with them."""
 
 
 def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
-    """Whether the operation is ``tensor[array]``, which torch does."""
+    """Whether the operation is ``tensor[...]``. If the index is an array, torch handles it."""
     return op is operator.getitem and isinstance(left, torch.Tensor)
 
 
 @calls_program
 def _getitem(calls: Calls, left: Any, right: Any) -> Any:
-    """Compute ``left[right]``. A lazy dictionary is read without filling it."""
+    """Compute ``left[right]``. A lazy dictionary is read without filling it completely."""
     kind = type(left)
     if (kind is list or kind is tuple) and type(right) is int:
         return operator.getitem(left, right)
@@ -128,13 +131,13 @@ def _getitem(calls: Calls, left: Any, right: Any) -> Any:
     if kind is not dict:
         return run(calls.trace, operator.getitem, (left, right), {})
     calls.objects.expand(left)
-    lookup = left.__getitem__  # with the dictionary as the receiver, the scan does not read its values
+    lookup = left.__getitem__  # as the receiver, the dictionary is not scanned for its values
     return run(calls.trace, lookup, (right,), {})
 
 
 @calls_program
 def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
-    """Compute ``cls[key]`` of a class: by its metaclass, or by its ``__class_getitem__``."""
+    """Compute ``cls[key]`` for a class, by its metaclass or by its ``__class_getitem__``."""
     meta = calls.objects.classes.lookup(type(cls), "__getitem__")
     if meta is not ABSENT:
         return calls.call(meta, (cls, key), {})
@@ -145,7 +148,7 @@ def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
 
 @calls_program
 def _contains(calls: Calls, container: Any, item: object) -> Any:
-    """Compute ``item in container``. A lazy dictionary is read without filling it."""
+    """Compute ``item in container``. A lazy dictionary is read without filling it completely."""
     if type(item) is torch.SymInt and _has_few_integers(calls, container):
         return _contains_by_comparing(calls, container, item)
     if type(container) is dict:
@@ -174,17 +177,18 @@ def _contains(calls: Calls, container: Any, item: object) -> Any:
 
 
 def _any_tensor_inside(container: Any, item: object) -> bool:
-    """Whether ``item`` or an item of a list or tuple is a tensor, so that ``in`` compares tensors."""
+    """Whether ``item``, or an item of a list or tuple, is a tensor. Then ``in`` compares tensors."""
     if type(container) not in (list, tuple):
         return False
     return isinstance(item, torch.Tensor) or any(isinstance(x, torch.Tensor) for x in container)
 
 
 def _has_few_integers(calls: Calls, container: Any) -> bool:
-    """Whether ``in`` compares a symbolic number with the keys of ``container`` one by one: they are few integers.
+    """Whether ``in`` must compare a symbolic number with the keys of ``container`` one by one: they are few
+    integers.
 
-    A look-up by the hash of the number would need a guard for its value, so that the graph would serve this value
-    only.
+    A lookup by hash would need a guard on the value of the number, so that the graph would serve only this
+    value.
     """
     if getattr(type(container), "__contains__", None) not in _HASHED:
         return False
@@ -195,12 +199,13 @@ def _has_few_integers(calls: Calls, container: Any) -> bool:
 _HASHED = (dict.__contains__, set.__contains__, frozenset.__contains__)
 """The methods of ``in`` that look up a hash."""
 _FEW = 16
-"""Largest number of keys to compare one by one. Each comparison adds a guard; with more keys one graph per number is
-cheaper."""
+"""The largest number of keys that are compared one by one. Each comparison adds a guard. With more keys, one
+graph for each number is cheaper.
+"""
 
 
 def _contains_by_comparing(calls: Calls, container: Any, item: object) -> bool:
-    """Do what ``PySequence_Contains`` does: compare identity first, then ``==``."""
+    """Do what ``PySequence_Contains`` does: compare the identity first, then compare by ``==``."""
     return any(
         member is item or calls.truth(binary(calls, operator.eq, member, item)) for member in container
     )
@@ -209,13 +214,15 @@ def _contains_by_comparing(calls: Calls, container: Any, item: object) -> bool:
 def special_method(calls: Calls, obj: object, name: str) -> Any:
     """Return the Python function of a special method of ``obj``, or None.
 
-    The result is None for a tensor or an array, since ``tensor_methods`` and ``numpy_side`` handle these.
+    For a tensor or an array, return None, because ``tensor_methods`` and ``numpy_side`` handle these.
     """
     return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
 
 
 def user_method(calls: Calls, obj: object, name: str) -> Any:
-    """Return the Python function that implements a special method in the class of ``obj``, or None."""
+    """Return the Python function that implements a special method in the class of ``obj``. None if there is
+    none.
+    """
     cls = type(obj)
     if is_immutable(cls):
         return None
@@ -227,7 +234,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
     operator.getitem: _getitem,
     operator.contains: _contains,
 }
-"""The operators with functions of their own."""
+"""Maps an operator with special handling to the function that computes it."""
 
 
 # --- one operand ---------------------------------------------------------------------------------
@@ -235,7 +242,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
 
 @calls_program
 def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
-    """Return ``op(value)`` of an object of the trace, for a function ``op`` of module ``operator``."""
+    """Return ``op(value)`` for an object of the trace. ``op`` is a function of module ``operator``."""
     if type(value) in _PLAIN:
         return op(value)
     if type(value) is Scalar and op not in (operator.not_, operator.truth):
@@ -256,7 +263,7 @@ def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
 
 @calls_program
 def truth(calls: Calls, value: Any) -> bool:
-    """Return ``bool(value)``. Break the graph for a tensor whose value is not known."""
+    """Return ``bool(value)``. Break the graph for a tensor of unknown value."""
     kind = type(value)
     if kind in _SIZED:
         return bool(value)
@@ -270,7 +277,7 @@ def truth(calls: Calls, value: Any) -> bool:
         return _tensor_truth(calls, value)
     if kind is Scalar:
         return truth(calls, value.item())
-    if kind in (torch.SymInt, torch.SymFloat):  # any other number but 0 will do
+    if kind in (torch.SymInt, torch.SymFloat):  # guard only whether the number is 0
         return bool(calls.trace.torch.specialize(value != 0))
     if kind is torch.SymBool:
         return bool(calls.trace.torch.specialize(value))
@@ -284,7 +291,7 @@ def truth(calls: Calls, value: Any) -> bool:
 
 
 class _OfLength:
-    """An object whose ``__len__`` returns ``length``, so that CPython checks the value."""
+    """An object whose ``__len__`` returns ``length``. CPython's ``len`` then checks the value."""
 
     def __init__(self, length: Any) -> None:
         self.length = length
@@ -296,7 +303,7 @@ class _OfLength:
 
 @calls_program
 def length(calls: Calls, value: Any) -> Any:
-    """Return ``len(value)``. The result is symbolic if a Python ``__len__`` returns a symbolic size."""
+    """Return ``len(value)``. If a Python ``__len__`` returns a symbolic size, the result is symbolic."""
     if type(value) is Array:
         return calls.trace.torch.arrays.call(len, (value,), {})
     if type(value) is torch.UntypedStorage and calls.trace.torch.storages.tensor_of(value) is not None:
@@ -312,7 +319,9 @@ def length(calls: Calls, value: Any) -> Any:
 
 @calls_program
 def _checked_truth(result: Any, name: str) -> bool:
-    """Convert the result of ``__bool__`` or ``__len__`` to a bool, with CPython's TypeError for a wrong result."""
+    """Convert the result of ``__bool__`` or ``__len__`` to a bool. Raises CPython's TypeError for a wrong
+    result.
+    """
     if name == "__bool__" and type(result) is not bool:
         if isinstance(result, torch.SymBool):
             return bool(result)
@@ -325,7 +334,7 @@ def _checked_truth(result: Any, name: str) -> bool:
 
 
 def _tensor_truth(calls: Calls, value: torch.Tensor) -> bool:
-    """Return the truth of a tensor, or break the graph because it depends on data."""
+    """Return the truth of a tensor. Break the graph if it depends on tensor data."""
     method = tensor_methods.method(calls, value, "__bool__")
     if method is not None:
         return _checked_truth(calls.call(method, (value,), {}), "__bool__")
@@ -373,7 +382,7 @@ def iterate(calls: Calls, value: Any) -> Any:
 
 @calls_program
 def advance(calls: Calls, iterator: Any) -> Any:
-    """Return ``next(iterator)``. Raise StopIteration at the end."""
+    """Return ``next(iterator)``. Raises StopIteration at the end."""
     consumed = calls.objects.iterators.get(id(iterator))
     if consumed is not None:
         return entered(calls.objects, consumed.next())

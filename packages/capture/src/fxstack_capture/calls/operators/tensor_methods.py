@@ -1,8 +1,9 @@
-"""Operators on tensors that methods of the program implement: methods of users' tensor classes and of plain objects.
+"""Operators on tensors that methods of the program implement.
 
-An operator that a tensor class does not override is recorded like any operator of torch. Every special method of
-``torch.Tensor`` returns NotImplemented for an object that is neither a number nor has ``__torch_function__``, so
-that the methods of the object's class decide alone.
+These are methods of the program's tensor classes, and of plain objects. If a tensor class does not override
+an operator, the operator is recorded like any operator of torch. Special methods of ``torch.Tensor`` return
+NotImplemented for an object that is neither a number nor has ``__torch_function__``. Therefore the methods of
+the object's class alone decide.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fxstack_capture.trace.state import Calls
 
 
 def method(calls: Calls, value: object, name: str) -> Any:
-    """Return the function that a user's tensor class defines for a special method, or None if torch's method applies."""
+    """Return the program's function for a special method of a tensor class. None if torch's method applies.
+    Break the graph if the method of the class is not a Python function.
+    """
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     if cls is None or not is_users(cls, name):
         return None
@@ -32,14 +35,16 @@ def method(calls: Calls, value: object, name: str) -> Any:
 
 
 def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
-    """Return the result of a user's method, or NotImplemented if torch's method applies."""
+    """Return the result of the program's method. NotImplemented if torch's method applies."""
     name = UNARY.get(op)
     function = None if name is None else method(calls, value, name)
     return NotImplemented if function is None else calls.call(function, (value,), {})
 
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """Return the result of the program's methods for an operator on tensors, or NotImplemented if torch's method applies."""
+    """Return the result of the program's methods for an operator on tensors. NotImplemented if torch's method
+    applies. Break the graph if the operands are tensors or numbers, and every method returns NotImplemented.
+    """
     operands = left, right
     with_object = any(map(is_plain_object, operands))
     if not is_binary(op) or not (with_object or any(shown_class(value) is not None for value in operands)):
@@ -60,9 +65,10 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
 def _torch_serves(
     calls: Calls, op: object, operands: tuple[Any, Any], order: tuple[tuple[int, str], ...]
 ) -> bool:
-    """Whether torch computes the operator: its method comes first, or no user's class defines a method.
+    """Whether torch computes the operator.
 
-    ``order`` is the result of ``candidates``.
+    This is so if torch's method comes first, or if no class of the program defines a method. ``order`` is the
+    result of ``candidates``.
     """
     users = (method(calls, operands[index], name) is not None for index, name in order)
     if op in OUT_OF_PLACE and isinstance(operands[0], torch.Tensor):
@@ -71,19 +77,20 @@ def _torch_serves(
 
 
 def _kind(value: object) -> type:
-    """Return the class of an operand as the program sees it."""
+    """Return the class of an operand, as the program sees it."""
     return shown_class(value) or (torch.Tensor if isinstance(value, torch.Tensor) else type(value))
 
 
 def _attribute(cls: type, name: str) -> object:
-    """Return the attribute ``name`` of ``cls``, or None: the ``lookup`` of ``candidates``."""
+    """Return the attribute ``name`` of ``cls``, or None. This is the ``lookup`` of ``candidates``."""
     return getattr(cls, name, None)
 
 
 def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
-    """Return the result of the method ``name`` of the operand ``value`` for the operand ``other``.
+    """Return the result of ``value.name(other)``, where ``name`` is the special method. Break the graph for
+    an object of a C class.
 
-    The result is NotImplemented if torch's method would return it for a plain object.
+    Return NotImplemented if torch's method would return it for a plain object.
     """
     if isinstance(value, torch.Tensor):
         function = method(calls, value, name)

@@ -25,11 +25,13 @@ from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Calls, Request
 
 Maker = Callable[..., Request | None]
-"""A function that returns the request for the operands of one kind of step, or None if C code does the work."""
+"""A function that returns the request for the operands of one kind of step. None if the C code itself can
+run.
+"""
 
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:
-    """Return the request for ``obj.name``, or None if reading it calls no function of the program."""
+    """Return the request for ``obj.name``. None if reading the attribute calls no function of the program."""
     objects = calls.objects
     if not _has_attributes(obj):
         return None
@@ -75,7 +77,7 @@ def _from_class(calls: Calls, obj: object, name: str) -> Request | None:
 def _own(calls: Calls, obj: object, name: str) -> Any:
     """Return the value of ``name`` in the instance dictionary of ``obj``, or ABSENT.
 
-    If the dictionary is not known, the result is not ABSENT, so that no request is made.
+    If the dictionary is not known, the result is not ABSENT. Then no request is made.
     """
     state = calls.objects.instances.get(id(obj))
     if state is not None:
@@ -101,8 +103,8 @@ def _to_descriptor(
 ) -> Request | None:
     """Return the request to store or delete an attribute through a hook of the class or a descriptor.
 
-    ``names`` are the hook of the class, the accessor of a property and the method of a descriptor, for example
-    ``("__setattr__", "fset", "__set__")``. ``value`` is () for a deletion.
+    ``names`` are three names: of the hook of the class, of the accessor of a property, and of the method of a
+    descriptor. An example is ``("__setattr__", "fset", "__set__")``. ``value`` is () for a deletion.
     """
     hook, accessor, descriptor_hook = names
     if not _has_attributes(obj):
@@ -114,7 +116,7 @@ def _to_descriptor(
     if raw is ABSENT or calls.objects.classes.lookup(type(obj), hook) is not getattr(object, hook):
         return None
     method = calls.objects.classes.lookup(type(raw), descriptor_hook)
-    if method is getattr(property, descriptor_hook):  # also in subclasses
+    if method is getattr(property, descriptor_hook):  # a property, or a subclass that inherits the method
         fn = getattr(raw, accessor)
         return None if fn is None else (held(calls.objects, raw, fn, accessor), (obj, *value))
     return (method, (raw, obj, *value)) if type(method) is types.FunctionType else None

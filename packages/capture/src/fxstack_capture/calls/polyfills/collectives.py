@@ -1,7 +1,7 @@
-"""Collectives that write into tensors, as functional collectives whose results are copied.
+"""Collectives that write into tensors, implemented by functional collectives whose results are copied.
 
-The rules of ``calls.rules.torch.process_groups`` let the interpreter run these functions. They read the default
-process group as the program would, so it is guarded.
+The rules of ``calls.rules.torch.process_groups`` let the interpreter run these functions. They read the
+default process group in the same way as the program, so it is guarded.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from typing import Any
 import torch
 
 distributed: Any = torch.distributed
-"""The rules import ``distributed._functional_collectives`` at the first use, because the module loads slowly."""
+"""The module ``torch.distributed``. The rules import ``_functional_collectives`` at the first use, because it
+loads slowly.
+"""
 
 Group = Any
-"""A process group, or None for the default group. The class is missing from builds without ``distributed``."""
+"""A process group. None stands for the default group. Builds without ``distributed`` lack the class."""
 
 
 def _resolved(group: Group) -> Group:
-    """Return the group itself, or the default group for None."""
+    """Return ``group``. For None, return the default group."""
     return distributed.distributed_c10d._get_default_group() if group is None else group
 
 
@@ -28,7 +30,9 @@ def all_reduce(group: Group, tensor: torch.Tensor, op: str) -> None:
 
 
 def broadcast(group: Group, tensor: torch.Tensor, root: int) -> None:
-    """Copy the tensor of the member with the rank ``root`` in the group into ``tensor`` of every member."""
+    """Copy the tensor of one member into ``tensor`` of every member. ``root`` is the rank of this member in
+    the group.
+    """
     tensor.copy_(distributed._functional_collectives.broadcast(tensor, root, _resolved(group)))
 
 
@@ -54,8 +58,9 @@ def reduce_scatter(group: Group, output: torch.Tensor, tensor: torch.Tensor, op:
 def all_to_all(
     group: Group, output: torch.Tensor, tensor: torch.Tensor, given: list[int], taken: list[int]
 ) -> None:
-    """Exchange parts with all members. ``given`` and ``taken`` are the sizes of the parts of ``output`` and
-    ``tensor``.
+    """Exchange parts with all members.
+
+    ``given`` are the sizes of the parts of ``output``, ``taken`` those of ``tensor``.
     """
     output.copy_(
         distributed._functional_collectives.all_to_all_single(tensor, given, taken, _resolved(group))

@@ -1,4 +1,4 @@
-"""Operators: the special methods that CPython calls, as requests."""
+"""Requests for operators: calls of the special methods that CPython would call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def binary(calls: Calls, op: Any, left: object, right: object) -> Request | None
 def _takes_part(value: object) -> bool:
     """Whether only Python special methods can define the operator for ``value``."""
     if isinstance(value, torch.Tensor):
-        return shown_class(value) is None  # torch's own methods return NotImplemented for such operands
+        return shown_class(value) is None  # torch's methods return NotImplemented for such an operand
     return type(value) in _NUMBERS or (is_plain_object(value) and not is_ours(value))
 
 
@@ -59,7 +59,7 @@ _NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch
 
 
 def _name(value: object) -> str:
-    """Return the name of the class of an operand in a TypeError of CPython."""
+    """Return the name of an operand's class in a TypeError of CPython."""
     if isinstance(value, torch.Tensor):
         return "Tensor"
     return (

@@ -1,4 +1,4 @@
-"""Requests of polyfills for builtin functions and classes, and the table of requests by the kind of step."""
+"""Requests for builtin functions and classes, and the table of requests by the kind of step."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def _for_callable(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> Reque
     row = _MAKERS.get(id(fn))
     if row is not None:
         maker, least, most, names = row
+        # A call that does not fit gets no request. Calling the function plainly raises CPython's error.
         is_fitting = least <= len(args) <= most and kwargs.keys() <= names
         return maker(calls, *args, **kwargs) if is_fitting else None
     if isinstance(fn, type) and not kwargs.keys() & {"self", "cls"}:
@@ -42,14 +43,14 @@ def _for_callable(calls: Calls, fn: object, args: Args, kwargs: Kwargs) -> Reque
 
 
 def _bound(calls: Calls, fn: Any, args: Args) -> Request | None:
-    """Return the request for a bound C method: ``list.extend`` with an iterator of the program."""
+    """Return the request for a bound C method. Only ``list.extend`` with an iterator of the program has one."""
     if fn.__name__ == "extend" and type(fn.__self__) is list and len(args) == 1:
         return (polyfill.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
     return None
 
 
 def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
-    """Return the request for a call of a class with a Python ``__new__``, or None for any other class."""
+    """Return the request for a call of a class with a Python ``__new__``. None for any other class."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
     raw = plan_of(calls.objects, cls, "__new__")[0]
@@ -59,7 +60,7 @@ def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Requ
 
 
 def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
-    """Return the request for ``str`` or ``repr``. ``names`` are the special methods, the first choice first."""
+    """Return the request for ``str`` or ``repr``. ``names`` are the special methods, in order of preference."""
     for name in names:
         inner = calls.objects.classes.lookup(type(value), name)
         if type(inner) is types.FunctionType and special(calls, value, name) is inner:
@@ -88,13 +89,13 @@ def _length(calls: Calls, value: object) -> Request | None:
 
 
 def _next(calls: Calls, iterator: object, *default: object) -> Request | None:
-    """Return the request for ``next(iterator)``, with a default or without."""
+    """Return the request for ``next(iterator)``, with or without a default."""
     inner = advance(calls, iterator)
     return (polyfill.next_or, (*inner, *default)) if inner is not None and default else inner
 
 
 def _getattr(calls: Calls, obj: object, name: object, *default: object) -> Request | None:
-    """Return the request for ``getattr(obj, name)``, with a default or without."""
+    """Return the request for ``getattr(obj, name)``, with or without a default."""
     inner = attribute(calls, obj, name) if type(name) is str else None
     if inner is None or not default:
         return inner
@@ -108,7 +109,9 @@ def _hasattr(calls: Calls, obj: object, name: object) -> Request | None:
 
 
 def _storing(request_access: Any) -> Maker:
-    """Return the maker for ``setattr`` or ``delattr``. ``request_access`` makes the request of the statement."""
+    """Return the maker for ``setattr`` or ``delattr``. ``request_access`` makes the request for the
+    statement.
+    """
 
     def make(calls: Calls, obj: object, name: str, *value: Any) -> Request | None:
         inner = request_access(calls, obj, name, *value) if type(name) is str else None
@@ -120,7 +123,7 @@ def _storing(request_access: Any) -> Maker:
 def _over(fn: object) -> Maker:
     """Return the maker for a function of one iterable.
 
-    The request exists if iterating calls functions of the program.
+    The request exists only if iterating calls functions of the program.
     """
 
     def make(calls: Calls, iterable: object, *args: object, **kwargs: object) -> Request | None:
@@ -131,14 +134,19 @@ def _over(fn: object) -> Maker:
 
 
 def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object) -> Request | None:
-    """Return the request for ``sum``, if an item is a plain object or iterating calls the program."""
+    """Return the request for ``sum``. It exists only if an item is a plain object, or if iterating calls the
+    program.
+    """
     values = (iterable, *args, *kwargs.values())
+    # Adding such items may call methods of the program.
     has_objects = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
     return (polyfill.sum_of, values) if has_objects or calls_back(calls, iterable) else None
 
 
 def _truths(fn: Callable[..., Any]) -> Maker:
-    """Return the maker for ``any`` or ``all``. The request exists if the truth of an item may break the graph."""
+    """Return the maker for ``any`` or ``all``. The request exists only if the truth of an item may break the
+    graph.
+    """
 
     def is_object(item: object) -> bool:
         return isinstance(item, torch.Tensor) or is_plain_object(item)
@@ -147,6 +155,7 @@ def _truths(fn: Callable[..., Any]) -> Maker:
         has_objects = (
             any(map(is_object, iterable))
             if type(iterable) in (list, tuple)
+            # The items of a generator are not known before it runs, so one may be such an object.
             else isinstance(iterable, types.GeneratorType)
         )
         return (fn, (iterable,)) if has_objects or calls_back(calls, iterable) else None
@@ -155,7 +164,7 @@ def _truths(fn: Callable[..., Any]) -> Maker:
 
 
 def _sorted(calls: Calls, iterable: object, *, key: object = None, reverse: object = False) -> Request | None:
-    """Return the request for ``sorted``, if the key or iterating calls the program."""
+    """Return the request for ``sorted``. It exists only if the key function or iterating calls the program."""
     if not is_python(key) and not calls_back(calls, iterable):
         return None
     return polyfill.sorted_items, (iterable, key, reverse)
@@ -172,6 +181,7 @@ def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
 
     def make(calls: Calls, *args: Any, key: object = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
+        # Comparing such items may call methods of the program.
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
         if not (is_python(key) or compared or calls_back(calls, items)):
             return None
@@ -183,7 +193,7 @@ def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
 
 
 def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Request | None:
-    """Return the request for ``functools.reduce``, if its function is one of the program."""
+    """Return the request for ``functools.reduce``. It exists only if the function is one of the program."""
     return (polyfill.reduce_items, (fn, iterable, *initial)) if is_python(fn) else None
 
 
@@ -218,10 +228,12 @@ _TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
     *((op, _of_operator(binary, op), 2, 2, _NONE) for op in (*ARITHMETIC, *COMPARISONS, *IN_PLACE)),
     *((op, _of_operator(unary, op), 1, 1, _NONE) for op in UNARY),
 )
-"""The function, its maker, the least and largest number of positional arguments, and the keywords."""
+"""Rows: the function, its maker, the least and largest number of positional arguments, and the keywords."""
 
 _MAKERS = {id(fn): (maker, least, most, names) for fn, maker, least, most, names in _TABLE}
-"""By the id of the function: the maker, the least and largest number of positional arguments, and the keywords."""
+"""Maps the id of a function to its maker, the least and largest number of positional arguments, and the
+keywords.
+"""
 
 
 REQUESTS: dict[str, Maker] = {
@@ -236,13 +248,15 @@ REQUESTS: dict[str, Maker] = {
     "iterate": iterate,
     "advance": advance,
 }
-"""Makers of requests by the kind of the interpreter's step, which ``CallDispatcher.request`` gets as a word."""
+"""Maps the kind of an interpreter step to the maker of its requests. ``CallDispatcher.request`` gets the kind
+as a word.
+"""
 
 
 def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
     """Return the request that ``maker`` makes for the operands, or None.
 
-    An exception is an error of the tracer, not of the program, and breaks the graph.
+    If ``maker`` raises, this is an error of the tracer, not of the program. The graph breaks.
     """
     try:
         return maker(calls, *operands)
@@ -252,5 +266,5 @@ def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | 
 
 
 def of_call(calls: Calls, fn: object, args: Args, kwargs: object) -> Request | None:
-    """Return the request that takes the place of a call of C code, or None if the C code can run."""
+    """Return the request that replaces a call of C code. None if the C code can run."""
     return request(calls, _for_callable, (fn, args, kwargs))

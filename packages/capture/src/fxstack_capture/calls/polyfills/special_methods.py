@@ -1,4 +1,4 @@
-"""The special methods of a program's classes as requests, and the requests of ``iter`` and ``next``."""
+"""Requests for special methods of the program's classes, and for ``iter`` and ``next``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def special(calls: Calls, obj: object, name: str) -> Any:
 
 
 def method_of(calls: Calls, value: object, name: str, *args: object) -> Request | None:
-    """Return the request that calls the special method ``name`` of ``value``, or None if the program defines none."""
+    """Return the request that calls the special method ``name`` of ``value``. None if the program defines no
+    such method.
+    """
     method = special(calls, value, name)
     return None if method is None else (method, (value, *args))
 

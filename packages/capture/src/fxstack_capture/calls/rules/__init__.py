@@ -1,8 +1,9 @@
 """The rules of callables of Python, of the standard library, of NumPy and of torch.
 
-Each module holds the rules of one subject and registers them in ``RULES`` when it is imported; ``calls.decisions.precedence``
-imports all modules. ``builtins`` has the language's functions and types, ``library`` the standard library and NumPy,
-``torch`` what torch adds in Python. Begin with ``builtins.builtin_functions``.
+Each module has the rules of one subject. The import of the module registers them in ``RULES``.
+``calls.decisions.precedence`` imports all modules. ``builtins`` has the language's functions and types,
+``library`` the standard library and NumPy, ``torch`` the functions that torch adds in Python. Begin with
+``builtins.builtin_functions``.
 """
 
 from typing import Final

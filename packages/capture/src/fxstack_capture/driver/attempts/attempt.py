@@ -34,7 +34,7 @@ from fxstack_capture.trace.object_records import Parts
 from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootOutcome, Stopped
 from fxstack_capture.trace.state import Trace
 
-# Interpreting one call takes several Python frames, but little of the C stack.
+# Interpreting one call of the program takes several Python frames, but little of the C stack.
 _EXTRA_RECURSION = 20_000
 
 _Result = TypeVar("_Result")
@@ -46,11 +46,12 @@ def new_trace(
     history: FrameHistory | None,
     contract: Bound | None = None,
 ) -> Trace:
-    """Return an empty trace with its object model, dispatcher, tracer and interpreter. Each attempt has a new trace.
+    """Return a new trace with its object model, dispatcher, tracer and interpreter. Each attempt has its own
+    trace.
 
-    ``history`` holds the sizes of earlier calls, by which sizes become symbolic.
+    ``history`` has the sizes of earlier calls. It decides which sizes become symbolic.
     """
-    nothing: Any = None  # the parts need the trace
+    nothing: Any = None  # the parts are made later, because they need the trace
     trace = Trace(options, GuardSet(), nothing, nothing, nothing, nothing, contract=contract)
     trace.objects = ObjectModel(trace)
     trace.calls = CallDispatcher(trace)
@@ -67,8 +68,8 @@ def attempt(
 ) -> _Result | Ended:
     """Trace ``frame`` to its end. Return ``finish(end)``, or a record of why the trace stopped early.
 
-    ``stop_at`` is the break path at which the trace stops, or None. ``finish`` is called while the trace exists,
-    with how the root frame ended. Torch's global state is restored at the end.
+    ``end`` says how the root frame ended. ``finish`` is called while the trace still exists. If ``stop_at``,
+    a break path, is given, the trace stops there. Torch's global state is restored at the end.
     """
     arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}
     try:
@@ -91,7 +92,9 @@ def attempt(
 def drafted(
     trace: Trace, frame: RealFrame, code: CodeType, resumptions: Resumptions, end: RootOutcome
 ) -> Written:
-    """Write the draft of the replacement of a frame. ``attempt`` calls this function with the ``end`` of its trace."""
+    """Write the draft of the replacement of a frame. ``attempt`` calls this function with the ``end`` of the
+    trace.
+    """
     draft: Draft | None = None
     raised: BaseException | None = None
     match end:
@@ -102,7 +105,8 @@ def drafted(
         case Raised():
             raised = end.exception
             if trace.torch.assumptions.passed is not None:
-                raise RefusedError  # only the assumed branch may raise this error
+                # only the assumed branch may raise this error, so the assumption is dropped
+                raise RefusedError
     trace.objects.close()
     return Written(draft, tuple(trace.guards), raised=raised)
 
@@ -110,18 +114,19 @@ def drafted(
 def _release(trace: Trace) -> None:
     """Release the program's objects now.
 
-    The parts of a trace refer to each other, so the garbage collector would free them much later.
+    The parts of a trace refer to each other. Without this function, the garbage collector would free them
+    much later.
     """
     for part in (trace.objects, trace.calls, trace.torch, trace.interp):
         vars(part).clear()
-    # Warnings of C code are attributed to ``native_run``. A program that inspects the registries of all
-    # modules (assertWarns) would see its registry.
+    # Warnings of C code are attributed to the module ``native_run``. A program that inspects the warning
+    # registries of all modules (assertWarns) would see its registry.
     vars(native_run).pop("__warningregistry__", None)
-    trace.interp.tracing = False  # read by generators that outlive the trace
+    trace.interp.tracing = False  # generators that outlive the trace read this flag
 
 
 def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
-    """Return a new function object for the root frame, so that the frame is the source of the function's cells."""
+    """Return a new function object for the root frame. The frame then is the source of the function's cells."""
     fn = frame.function
     root = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
     objects = trace.objects
@@ -134,7 +139,9 @@ def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    """Raise the recursion limit and disable garbage collection: a trace creates many short-lived objects."""
+    """Raise the recursion limit, and disable garbage collection because a trace makes many short-lived
+    objects.
+    """
     limit, collecting = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(max(limit, _EXTRA_RECURSION))
     gc.disable()

@@ -1,9 +1,10 @@
 """Decide which handlers of a program would act on an error that a graph raises when it runs.
 
-A graph that has written to its inputs cannot be undone, so an error of the graph leaves the frame at once. That is
-right where the handlers of the program let the error through and leave everything as the graph found it: ``finally``
-blocks that restore attributes, ``except`` clauses for other errors, contexts that set a flag. To find out, the frame
-is traced once more, with an error raised at a call of the graph.
+A graph that has written to its inputs cannot be undone, so an error of the graph leaves the frame at once.
+This is correct only where the program's handlers let the error through and leave everything as the graph
+found it. Such handlers are ``finally`` blocks that restore attributes, ``except`` clauses for other errors,
+and contexts that set a flag. To find out, the frame is traced once more, and a call of the graph raises an
+error in this trace.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from fxstack_capture.trace.state import Trace
 
 
 class _DataError(torch.linalg.LinAlgError, IndexError, ValueError):
-    """An error that every ``except`` clause for data errors of operators catches."""
+    """An error that matches every ``except`` clause for errors that operators raise because of their data."""
 
 
 _PLAIN = (IndexError, RuntimeError)
-"""The classes of most errors. A handler may compare the class (``kind is IndexError``)."""
+"""The classes of most such errors. A handler may compare the class exactly (``kind is IndexError``)."""
 
 
 def passing(
     calls: dict[Blocks, tuple[int, int]], frame: RealFrame, new_trace: Callable[[], Trace]
 ) -> frozenset[Blocks]:
-    """Return the blocks that let errors of their first and their last call through without acting on them.
+    """Return the blocks that do not act on errors of their first and their last call.
 
-    An attempt that ended with ``HandlerSees`` asks. ``calls`` has the numbers of the first and last call in each
-    ``try`` block. Each question traces the frame once more.
+    Called after an attempt has ended with ``HandlerSees``. ``calls`` maps the blocks to the numbers of these
+    two calls. Each test of a call traces the frame once more.
     """
     return frozenset(
         blocks
@@ -47,9 +48,9 @@ def passing(
 
 
 def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) -> bool:
-    """Whether an error of the class ``kind``, raised by the call with this number, leaves the frame.
+    """Whether an error of class ``kind`` leaves the frame if the call with this number raises it.
 
-    The handlers of the program may undo side effects, and do nothing else.
+    The program's handlers may undo side effects. If they do anything else, the answer is False.
     """
     trial = _Trial(number, kind("an operator refuses the data of its tensors"), frame, trace)
     trace.call_raises = trial.next_call
@@ -57,7 +58,7 @@ def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) 
 
 
 class _Trial:
-    """One trace in which the call with a given number raises ``error``, and the handlers of the program run."""
+    """One trace in which the call with a given number raises ``error``. The program's handlers then run."""
 
     def __init__(self, number: int, error: Exception, frame: RealFrame, trace: Trace) -> None:
         self._left = number
@@ -70,7 +71,7 @@ class _Trial:
     def next_call(self) -> BaseException | None:
         """Return the error that the next call of the graph raises, or None. The trace asks before each call.
 
-        The state of the program is recorded together with the error.
+        When the error is returned, the state of the program is recorded.
         """
         self._left -= 1
         if self._left:
@@ -79,13 +80,15 @@ class _Trial:
         return self._error
 
     def passes(self, end: RootOutcome) -> bool:
-        """Whether the error has left the frame and its handlers did nothing more. ``attempt`` calls this method at
+        """Whether the error has left the frame, and the handlers did nothing else. ``attempt`` calls this at
         the end.
         """
         return isinstance(end, Raised) and self.is_unchanged(end.exception)
 
     def is_unchanged(self, error: BaseException) -> bool:
-        """Whether ``error`` is the unchanged error of the call, and the program has had no side effect since the call."""
+        """Whether ``error`` is the unchanged error of the call, and the program has had no side effect since
+        then.
+        """
         if error is not self._error or error.__cause__ is not None or vars(error) or len(error.args) != 1:
             return False
         if self._trace.torch.state_delta() or self._count() != self._recorded:
@@ -94,13 +97,13 @@ class _Trial:
         return not Counter(after.identity()) - Counter(self._effects.identity())
 
     def _count(self) -> tuple[int, int, int]:
-        """Count the operators, the written attributes of tensors and the random numbers so far."""
+        """Return the numbers of operators, of writes to tensor attributes, and of random draws so far."""
         torch_side, objects = self._trace.torch, self._trace.objects
         return torch_side.assumptions.operators, len(torch_side.attribute_writes), len(objects.draws.made)
 
 
 def _restores(record: Effect, frame: RealFrame) -> bool:
-    """Whether a write of the handler only restores the value that an attribute had when the frame started."""
+    """Whether a write of a handler restores the value that the attribute had when the frame started."""
     if not isinstance(record, DictSet) or type(record.key) is not str:
         return False
     return dict.get(resolve(record.target, frame), record.key, record) is record.value

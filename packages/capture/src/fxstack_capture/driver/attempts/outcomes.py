@@ -28,7 +28,7 @@ class NotTraced:
 
 @dataclass(frozen=True, slots=True)
 class AssumptionRefused:
-    """A check of the program was assumed to pass, and may fail when it is too late to undo the graph."""
+    """The trace assumed that a check passes, but the graph cannot be undone if the check fails."""
 
     several: bool
     """Whether the trace assumed more than one check."""
@@ -37,21 +37,21 @@ class AssumptionRefused:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSees:
-    """A handler of the program may see an error of a graph that cannot be retracted; see ``HandledError``."""
+    """A handler of the program may get an error of a graph that cannot be undone. See ``HandledError``."""
 
     calls: dict[Blocks, tuple[int, int]]
-    """The numbers of the first and the last call of the graph in each block with a handler."""
+    """Maps each group of blocks with a handler to the numbers of its first and its last call in the graph."""
     text = "a handler may see an error of the graph, which cannot be retracted"
 
 
 @dataclass(frozen=True, slots=True)
 class CannotRebuild:
-    """Replacement code cannot make an object that leaves the graph; see ``CannotRebuildError``."""
+    """Replacement code cannot make an object that leaves the graph. See ``CannotRebuildError``."""
 
     text: str
     """The phrase that names the object, for example "class New, which was created in the compiled code"."""
     made_at: int | None
-    """The number of steps that the root frame had run when it made the object, or None if this is unknown."""
+    """The step of the root frame that made the object, as a count of steps. None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class CannotResume:
 
 @dataclass(frozen=True, slots=True)
 class Breaks:
-    """The graph breaks. The subclasses say what the driver does then."""
+    """The graph breaks. Each subclass stands for another reaction of the driver."""
 
     record: BreakRecord
     """The reason and the place."""
@@ -77,30 +77,30 @@ class Breaks:
 
 @dataclass(frozen=True, slots=True)
 class NeedsLaterHooks(Breaks):
-    """The replacement code must register hooks on tensors after the graph has run; see ``LaterHooks``."""
+    """The replacement code must register hooks on tensors after the graph has run. See ``LaterHooks``."""
 
     numbers: frozenset[int]
-    """The numbers of the hooks in the order of their registration."""
+    """The numbers of the hooks, counted in the order of their registration."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreaksBelowC(Breaks):
-    """The graph breaks in a frame that C code called. No polyfill has taken the place of the C code so far."""
+    """The graph breaks in a frame that C code called, and no polyfill replaces the C code yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreaksAt(Breaks):
-    """The graph breaks; see ``GraphBreak``."""
+    """The graph breaks. See ``GraphBreak``."""
 
     path: tuple[int, ...]
-    """The break path, for example (12, 3); see ``GraphBreak.path``."""
+    """The break path, for example (12, 3). See ``GraphBreak.path``."""
     is_error: bool
-    """Whether the program declared graph breaks at this point an error."""
+    """Whether the program has declared that a graph break at this point is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raises(Breaks):
-    """Compiled code cannot go on: the call of the compiled function raises ``error``; see ``GraphBreak.error``."""
+    """The call of the compiled function must raise ``error``. See ``GraphBreak.error``."""
 
     error: Exception
     """The exception that the caller gets."""
@@ -108,10 +108,10 @@ class Raises(Breaks):
 
 @dataclass(frozen=True, slots=True)
 class PlainUntil(Breaks):
-    """The frame runs in plain Python, with all calls in it, as long as a guard holds."""
+    """The frame and all calls in it run in plain Python as long as a guard holds."""
 
     until: Guard
-    """The guard. When it fails, the frame is compiled."""
+    """The guard. When it fails, the next call is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PlainPython(Breaks):
     """The frame runs in plain Python."""
 
     why: str
-    """The reason as text. It may say more than the message of the record."""
+    """The reason as text. It may contain more than the message of the record."""
 
     @property
     def text(self) -> str:
@@ -127,7 +127,7 @@ class PlainPython(Breaks):
 
 
 Traced = Written | PlainUntil | PlainPython
-"""The outcomes that ``steps.write`` returns: no attempt follows on them."""
+"""The outcomes that ``steps.write`` returns. No further attempt follows them."""
 
 Ended = AssumptionRefused | HandlerSees | CannotRebuild | CannotResume | Breaks
 """The outcomes of an attempt that an exception has ended."""
@@ -135,7 +135,7 @@ Ended = AssumptionRefused | HandlerSees | CannotRebuild | CannotResume | Breaks
 Outcome = NotTraced | Ended | Written
 
 UNWINDING: Final = RecursionError, RefusedError, CannotRebuildError, CannotResumeError, GraphBreak
-"""The exceptions that unwind the interpreter and end an attempt. ``outcome_of`` turns each into an outcome."""
+"""The exceptions that leave the interpreter and end an attempt. ``outcome_of`` converts each to an outcome."""
 
 
 def outcome_of(

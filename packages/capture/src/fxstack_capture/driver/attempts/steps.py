@@ -1,6 +1,6 @@
-"""The attempts to trace a frame as passes, and the table that says which attempt follows on which outcome.
+"""The attempts to trace a frame as passes, and the table from an outcome to the next attempt.
 
-A second attempt follows the path of the first, because tracing is deterministic.
+Tracing is deterministic, so a second attempt takes the same path as the first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Attempt(Generic[_Outcome]):
     """An attempt that has ended."""
 
     tracing: FrameTracing
-    """The frame, and what all attempts to trace it share."""
+    """The frame, and the data that all attempts to trace it share."""
     plan: Plan
     """The plan that the attempt followed."""
     outcome: _Outcome
@@ -43,11 +43,13 @@ class Attempt(Generic[_Outcome]):
 
     @property
     def restarted(self) -> Plan:
-        """The plan of this attempt without its stop, for an attempt that starts from the beginning of the frame."""
+        """The plan of this attempt without its stop. An attempt with this plan traces the frame from its
+        beginning.
+        """
         return replace(self.plan, stop_at=None, graph_break=None)
 
     def again(self, plan: Plan) -> Attempt[Outcome]:
-        """Trace the frame again after ``plan``. Report a new graph break of the plan first."""
+        """Trace the frame again by ``plan``. If the plan has a new graph break, report the break before."""
         if plan.graph_break is not None and plan.graph_break is not self.plan.graph_break:
             self.tracing.report(plan.graph_break, is_error=plan.is_error)
         if not plan.left:
@@ -58,15 +60,16 @@ class Attempt(Generic[_Outcome]):
     def plain(self, record: BreakRecord, why: str = "") -> Attempt[Outcome]:
         """Return the last attempt with an outcome that gives up: the frame runs in plain Python.
 
-        ``why`` is the reason for users. By default it is the message of ``record``.
+        ``why`` is the reason for users. The default is the message of ``record``.
         """
         return Attempt(self.tracing, self.plan, PlainPython(record, why or record.message))
 
     def stopped_at(self, path: tuple[int, ...], record: BreakRecord, *, is_error: bool) -> Attempt[Outcome]:
         """Trace the frame again up to the step at the end of the break path ``path``.
 
-        An empty path means that the trace cannot stop at the step. Then it stops at the call of the function that
-        contains the step. If that is impossible, too, the frame runs in plain Python, or the graph break is raised.
+        With an empty path, the trace cannot stop at this step. It then stops at the call of the function that
+        contains the step. If this is impossible as well, the frame runs in plain Python, or the graph break
+        is raised as an error.
         """
         plan = replace(self.plan, is_error=is_error)
         if not path and self.stopped_in_a_call:
@@ -79,7 +82,7 @@ class Attempt(Generic[_Outcome]):
 
     @property
     def stopped_in_a_call(self) -> bool:
-        """Whether the trace stops in a function that the frame calls, so that it can stop further out."""
+        """Whether the trace stops inside of a called function. It can then stop at the call instead."""
         return len(self.plan.stop_at or ()) > 1
 
 
@@ -95,7 +98,8 @@ def trace(last: Attempt[NotTraced]) -> Attempt[Outcome]:
 
 
 def trace_with_later_hooks(last: Attempt[NeedsLaterHooks]) -> Attempt[Outcome]:
-    """Let the replacement code register hooks on tensors that leave the graph, after the graph has run.
+    """Let the replacement code register the hooks of tensors that leave the graph. It does so after the graph
+    has run.
 
     >>> def program(x):
     ...     y = x.exp()
@@ -111,7 +115,7 @@ def trace_with_later_hooks(last: Attempt[NeedsLaterHooks]) -> Attempt[Outcome]:
 
 
 def trace_without_assumptions(last: Attempt[AssumptionRefused]) -> Attempt[Outcome]:
-    """Assume no check of the program to pass: the graph breaks at each check.
+    """Do not assume that checks of the program pass. The graph breaks at each check.
 
     >>> def program(x):
     ...     x.add_(1)
@@ -126,9 +130,10 @@ def trace_without_assumptions(last: Attempt[AssumptionRefused]) -> Attempt[Outco
 
 
 def trace_to_handled_calls(last: Attempt[HandlerSees]) -> Attempt[Outcome]:
-    """End the graph at calls whose errors a handler of the program acts on.
+    """End the graph at a call if a handler of the program acts on errors of the call.
 
-    Other handlers (``finally`` blocks that restore attributes) do not count: ``handlers`` tries them out.
+    Some handlers do not act on errors, such as ``finally`` blocks that restore attributes.
+    ``exception_handlers`` finds these by a trial.
 
     >>> def program(x, i):
     ...     with contextlib.suppress(IndexError):
@@ -143,7 +148,8 @@ def trace_to_handled_calls(last: Attempt[HandlerSees]) -> Attempt[Outcome]:
 
 
 def trace_with_polyfills(last: Attempt[BreaksBelowC]) -> Attempt[Outcome]:
-    """Run Python code in place of C code that calls the program, so that the graph can break below it.
+    """Run polyfills in place of C code that calls the program. The graph can then break in the called
+    functions.
 
     >>> attempts(lambda x: max([x, x + 1], key=lambda y: y.item()), torch.ones(()))
     trace: [data-dependent-number] Python code needs the number in a tensor: ...
@@ -166,7 +172,8 @@ def trace_to_break(last: Attempt[BreaksAt]) -> Attempt[Outcome]:
 
 
 def trace_to_creation(last: Attempt[CannotRebuild]) -> Attempt[Outcome]:
-    """Stop before the step that makes an object which cannot leave the graph, or before the call that does.
+    """Stop before the step that makes an object which cannot leave the graph. If a called function makes the
+    object, stop before the call.
 
     >>> def program(x):
     ...     y = x.sin()
@@ -184,7 +191,8 @@ def trace_to_creation(last: Attempt[CannotRebuild]) -> Attempt[Outcome]:
 
 
 def trace_to_call(last: Attempt[CannotResume]) -> Attempt[Outcome]:
-    """Stop before the call of a function that cannot be resumed: it runs in plain Python.
+    """Stop before the call of a function that no resume function can continue. The function then runs in
+    plain Python.
 
     >>> def inner(x):
     ...     for i, y in zip(range(1), [x], strict=True):
@@ -211,11 +219,11 @@ STEPS: Final[dict[type, Pass[Attempt[Any]]]] = {
     CannotRebuild: Pass("trace_to_creation", trace_to_creation),
     CannotResume: Pass("trace_to_call", trace_to_call),
 }
-"""The pass that makes the next attempt, by the outcome of the last attempt. Other outcomes end the attempts."""
+"""Maps the class of an outcome to the pass that makes the next attempt. Any other outcome is the last."""
 
 
 def write(tracing: FrameTracing) -> Traced:
-    """Trace a frame in as many attempts as needed, and return the last outcome. ``FrameCompiler`` calls this function.
+    """Trace a frame in as many attempts as needed, and return the last outcome. ``FrameCompiler`` calls this.
 
     The outcome is the draft of the replacement, or says that the frame runs in plain Python.
     """

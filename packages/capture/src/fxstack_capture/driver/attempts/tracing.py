@@ -1,4 +1,4 @@
-"""Make attempts to trace one frame, each after a plan."""
+"""Make attempts to trace one frame. Each attempt follows a plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.trace.records import Blocks, TracePlan
 from fxstack_capture.trace.state import Trace
 
-# Number of calls of a function that run in plain Python because the calls fill a cache.
+# The number of calls of a function that run in plain Python because they only fill a cache.
 _MAX_PLAIN_CALLS = 4
 
 
@@ -32,21 +32,23 @@ class Plan(TracePlan):
     """The plan of one attempt, and where the attempt stops."""
 
     stop_at: tuple[int, ...] | None = None
-    """The break path at whose end the trace stops."""
+    """The break path. The trace stops at its end."""
     graph_break: BreakRecord | None = None
     """The graph break at the end of ``stop_at``, or None."""
     is_error: bool = False
-    """Whether the program declared the last graph break an error."""
+    """Whether the program has declared the last graph break an error."""
     left: int = 12
-    """Number of attempts that may still follow. Each attempt may lead to another stop."""
+    """Number of further attempts that are allowed. Each attempt may find another place to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTracing:
-    """What all attempts to trace one frame share. ``FrameCompiler`` makes one for each frame that it compiles."""
+    """The data that all attempts to trace one frame share. ``FrameCompiler`` makes one for each frame that it
+    compiles.
+    """
 
     frame: RealFrame
-    """The values that the frame starts with."""
+    """The values with which the frame starts."""
     code: CodeType
     """The code that runs: the function's own code, or a resume function."""
     state: CodeState
@@ -54,17 +56,19 @@ class FrameTracing:
     options: CaptureOptions
     """The options of this compilation."""
     programs: ProgramTable
-    """The decoded bytecode of all functions, shared by all traces of a compiler."""
+    """The decoded bytecode of all functions. All traces of a compiler share it."""
     resumptions: Resumptions
     """The resume functions of the compiler."""
     contract: CallContract | None
     """The shape contract of the calls, or None."""
     polyfilled: set[int]
-    """Ids of the program's code objects in which a graph has broken below C code; the tracing adds to them."""
+    """Ids of the program's code objects in which a graph has broken below C code. Attempts add to this set."""
     for_entry: bool
     """Whether the replacement becomes an entry of the frame hook."""
     report: Callable[..., None]
-    """Is called with the record of each graph break and ``is_error``. It raises if graph breaks are forbidden."""
+    """A function that is called with the record of each graph break and ``is_error``. It raises if breaks are
+    forbidden.
+    """
 
     @property
     def user(self) -> int:
@@ -81,7 +85,7 @@ class FrameTracing:
     def passing(self, plan: Plan, calls: dict[Blocks, tuple[int, int]]) -> frozenset[Blocks]:
         """Return the ``try`` blocks of the program that do not act on errors of these calls.
 
-        ``calls``: see ``HandlerSees``.
+        For ``calls``, see ``HandlerSees``.
         """
         return passing(calls, self.frame, partial(self._new_trace, replace(plan, unseen=None)))
 

@@ -1,5 +1,6 @@
 """Decide which frames are compiled and which run in plain Python.
 
-``policy`` decides by the file of a function, ``disabling`` by marks. The other modules detect programs that
-replace functions of the compiler's dependencies. Begin with ``policy``.
+``policy`` decides by the file of a function. ``disabling`` decides by marks on functions.
+``replaced_functions`` and ``builtins_in_use`` detect programs that replace functions which the compiler
+needs. ``debugging`` detects debuggers. Begin with ``policy``.
 """

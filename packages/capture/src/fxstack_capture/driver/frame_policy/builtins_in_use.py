@@ -1,7 +1,7 @@
-"""Detect replaced builtins and replaced parts of torch. Nothing is compiled while one is replaced.
+"""Detect replaced builtins and replaced parts of torch. As long as one is replaced, nothing is compiled.
 
-This covers functions and classes of ``builtins`` that the compiler itself calls, methods of tensors that
-graphs contain, and ``weakref.ref``, with which torch stores its fake tensors.
+The detection covers functions and classes of ``builtins`` that the compiler calls, methods of tensors that
+graphs contain, and ``weakref.ref``, which torch uses to store its fake tensors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.torch_side.global_state.torch_names import replaced_method
 from fxstack_interchange.user_warnings import warn_user
 
-# Limits: no warning names a replaced builtin, and fullgraph=True does not raise for a replaced builtin.
+# Limits: a replaced builtin causes no warning, and fullgraph=True does not raise for it.
 
 _TABLE = vars(builtins)
 _NAMES = """
@@ -23,13 +23,14 @@ _NAMES = """
     tuple type vars zip
 """
 _NEEDED = tuple((name, _TABLE[name]) for name in _NAMES.split())
-"""The builtins that the compiler calls, as they were when this package was imported."""
-_REFERENCE = ReferenceType  # weakref.ref, which another package may have replaced before
+"""The builtins that the compiler calls. The values are those at the import of this package."""
+_REFERENCE = ReferenceType  # weakref.ref itself may have been replaced by another package before
 _WARNED: set[str] = set()
 
 
 def are_replaced() -> bool:
-    """Whether the program has replaced a builtin that the compiler calls. ``FrameCompiler.callback`` asks first.
+    """Whether the program has replaced a builtin that the compiler calls. ``FrameCompiler.callback`` asks
+    this first.
 
     This function calls nothing that the program could have replaced.
     """
@@ -40,9 +41,9 @@ def are_replaced() -> bool:
 
 
 def replaced_in_libraries() -> str | None:
-    """Return the name of what the program or a package has replaced, for example "torch.Tensor.add", or None.
+    """Return the name of a replaced function or class, for example "torch.Tensor.add", or None.
 
-    Only ``weakref.ref`` and methods of tensors count.
+    Only ``weakref.ref`` and methods of tensors are compared. The program or a package may have replaced them.
     """
     if weakref.ref is not _REFERENCE:
         return "weakref.ref"
@@ -51,7 +52,9 @@ def replaced_in_libraries() -> str | None:
 
 
 def warn_once(name: str) -> None:
-    """Warn that functions stay uncompiled while ``name`` is replaced. Each name causes one warning a process."""
+    """Warn that functions stay uncompiled as long as ``name`` is replaced. Each name causes one warning in a
+    process.
+    """
     if name in _WARNED:
         return
     _WARNED.add(name)

@@ -1,6 +1,7 @@
-"""Run calls of a compiled callable under torch's compiled autograd (``torch._dynamo.config.compiled_autograd``).
+"""Run calls of a compiled callable under torch's compiled autograd
+(``torch._dynamo.config.compiled_autograd``).
 
-The graph of each backward pass inside of a call is compiled as the callable itself is.
+The graph of each backward pass inside of such a call is compiled in the same way as the callable.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_interchange.torch_facts.compiled_autograd import MODULE
 
 _INPUTS: Final = ["inputs", "sizes", "scalars", "hooks", "packed_data"]
-"""The names of the inputs of a graph that torch's compiled autograd has made."""
+"""The names of the inputs of a graph from torch's compiled autograd."""
 
 
 def is_backward_pass(fn: object) -> bool:
-    """Whether ``fn`` is the graph of a backward pass, made by torch's compiled autograd and given to ``optimize``."""
+    """Whether ``fn``, an argument of ``optimize``, is the graph of a backward pass from torch's compiled
+    autograd.
+    """
     if not isinstance(fn, torch.fx.GraphModule):
         return False
     return [node.target for node in fn.graph.find_nodes(op="placeholder")] == _INPUTS
@@ -30,14 +33,16 @@ def is_backward_pass(fn: object) -> bool:
 def around(
     fn: Callable[..., Any], recompile: Callable[[Any], Any], options: CaptureOptions
 ) -> Callable[..., Any]:
-    """Return a function that calls ``fn`` under compiled autograd. ``optimize`` wraps each callable in it.
+    """Return a function that calls ``fn`` under compiled autograd. ``optimize`` wraps each callable in this
+    function.
 
-    ``recompile`` compiles the graphs of backward passes. Return ``fn`` unchanged if the option
-    ``compiled_autograd`` is off.
+    ``recompile`` compiles the graphs of backward passes. If the option ``compiled_autograd`` is off, return
+    ``fn``.
     """
     if not options.compiled_autograd:
         return fn
-    enable = import_module(MODULE)._enable  # the program has asked for this part of torch's compiler
+    # this import is allowed: the program has asked for this part of torch's compiler
+    enable = import_module(MODULE)._enable
     dynamic = bool(options.dynamic)
 
     def call(*args: object, **kwargs: object) -> Any:
@@ -54,11 +59,11 @@ def around(
 def with_callbacks(backward_pass: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs ``backward_pass``, and then the callbacks that its hooks have queued.
 
-    Without a graph break the graph itself runs the callbacks, and none is left.
+    If the graph has no graph break, the graph itself runs the callbacks, and none is left.
     """
 
     def call(*args: object, **kwargs: object) -> Any:
-        outer = len(CALLBACKS)  # callbacks of a backward pass around this pass
+        outer = len(CALLBACKS)  # these callbacks belong to an outer backward pass
         try:
             result = backward_pass(*args, **kwargs)
             run_callbacks(outer)
@@ -71,7 +76,9 @@ def with_callbacks(backward_pass: Callable[..., Any]) -> Callable[..., Any]:
 
 @disable
 def run_callbacks(outer: int) -> None:
-    """Run the callbacks after the first ``outer`` callbacks of the queue, the last first."""
+    """Run the callbacks after the first ``outer`` callbacks of the queue, in the order in which they were
+    queued.
+    """
     while len(CALLBACKS) > outer:
         CALLBACKS.pop(outer)()
 

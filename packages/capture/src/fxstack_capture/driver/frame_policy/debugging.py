@@ -1,4 +1,4 @@
-"""Debuggers: frames that a debugger follows run in plain Python, with their own lines and variables."""
+"""Debuggers: a frame that a debugger follows runs in plain Python, with its own lines and variables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _reported: set[str] = set()
 def is_debugged(trace_function: Any = None) -> bool:
     """Whether frames run in plain Python because of a debugger. The frame hook calls this function.
 
-    ``trace_function`` is the function of ``sys.settrace``, or None for a tool of ``sys.monitoring``. The first debugger
-    causes a warning.
+    ``trace_function`` is the function given to ``sys.settrace``. It is None if the debugger uses
+    ``sys.monitoring``. The first debugger causes a warning.
     """
     owner = getattr(trace_function, "__self__", trace_function)
     module = getattr(owner, "__module__", None) or type(owner).__module__
@@ -38,7 +38,7 @@ def is_debugged(trace_function: Any = None) -> bool:
 
 
 def _stops_in_generated_code(debugger: object) -> bool:
-    """Whether a ``bdb.Bdb`` has a breakpoint in a host program that ``FXSTACK_DEBUG_DIR`` holds."""
+    """Whether a ``bdb.Bdb`` has a breakpoint in a generated host program, a file in ``FXSTACK_DEBUG_DIR``."""
     folder, files = os.environ.get("FXSTACK_DEBUG_DIR"), getattr(debugger, "breaks", None)
     if not folder or not isinstance(files, dict):
         return False
@@ -46,7 +46,7 @@ def _stops_in_generated_code(debugger: object) -> bool:
 
 
 def is_on() -> bool:
-    """Whether a debugger is on in this thread. ``FirstCall`` asks, because frames then run in plain Python."""
+    """Whether a debugger is on in this thread, so that frames run in plain Python. ``FirstCall`` asks this."""
     monitoring = getattr(sys, "monitoring", None)
     tool = None if monitoring is None else monitoring.get_tool(monitoring.DEBUGGER_ID)
     function = sys.gettrace()

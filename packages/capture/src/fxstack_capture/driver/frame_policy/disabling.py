@@ -1,7 +1,7 @@
 """Functions that run with the frame hook off: functions with torch's mark, imports, and torch's own compiler.
 
-A module that is being imported is incomplete. Compiling code that the import calls may need this module:
-torch imports its own compiler lazily, in the middle of a program.
+A module that is being imported is incomplete. If the import calls a function and the function is compiled,
+the compilation may need this module: torch imports its own compiler lazily, in the middle of a program.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _IMPORT = vars(importlib)["_bootstrap"]._find_and_load.__code__
 
 
 def is_disabled(function: FunctionType) -> bool:
-    """Whether ``function`` is part of an import or of torch's compiler, or ``torch.compiler.disable`` marked it.
+    """Whether ``function`` is part of an import or of torch's compiler, or is marked by
+    ``torch.compiler.disable``.
 
-    Its frame then runs in plain Python with everything that it calls.
+    The frame of such a function runs in plain Python with everything that it calls.
     """
     if function.__code__ is _IMPORT or function.__code__.co_filename.startswith(_TORCHS_COMPILER):
         return True
@@ -40,7 +41,8 @@ def is_disabled(function: FunctionType) -> bool:
 def is_skipping(code: CodeType | None) -> bool:
     """Whether ``code`` is the wrapper of ``disable(recursive=False)``, of torch or of this package.
 
-    The wrapper and the frame that it calls run in plain Python. Callees of that frame are compiled.
+    The wrapper and the function that it calls run in plain Python. Functions called by that function are
+    compiled.
     """
     if code is None or code.co_name != "nonrecursive_disable_wrapper":
         return False
@@ -48,9 +50,10 @@ def is_skipping(code: CodeType | None) -> bool:
 
 
 def what_is_disabled(fn: Any) -> Any:
-    """Return the function inside a ``disable(recursive=False)`` wrapper, or ``fn`` if it is no such wrapper.
+    """Return the function inside of a ``disable(recursive=False)`` wrapper. If ``fn`` is no such wrapper,
+    return ``fn``.
 
-    ``optimize`` calls this function. If the user compiles the wrapper itself, the function inside is compiled.
+    ``optimize`` calls this. If the user compiles the wrapper itself, the function inside is compiled.
     """
     return fn.__wrapped__ if is_skipping(getattr(fn, "__code__", None)) else fn
 

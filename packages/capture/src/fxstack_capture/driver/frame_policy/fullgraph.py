@@ -1,6 +1,6 @@
 """``fullgraph=True``: a frame that would run in plain Python raises an error with the reason.
 
-The check applies to the first frame of a call, which is compiled first. Its callees are part of its graph.
+The check applies to the first frame of a call. Its callees are part of its graph, so they need no check.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fxstack_capture.driver.frame_policy.policy import has_foreign_modes, is_own
 
 
 def demand_compiled(function: FunctionType) -> None:
-    """Raise ``Unsupported`` if the first frame of a call, a frame of ``function``, would not be traced."""
+    """Raise ``Unsupported`` if a frame of ``function``, the first frame of a call, would not be traced."""
     name = function.__qualname__
     if is_disabled(function):
         raise plain(f"{name}, which is excluded from compilation,")
@@ -26,9 +26,9 @@ def demand_compiled(function: FunctionType) -> None:
 
 
 def first_frame_of(fn: object) -> CodeType | None:
-    """Return the code object of the first frame of a call of ``fn``, or None if the call begins in C code.
+    """Return the code object of the first frame of a call of ``fn``. None if the call begins in C code.
 
-    ``FrameCompiler.first`` keeps it, to tell this frame from the frames of callees.
+    ``FrameCompiler.first`` keeps it, to distinguish this frame from the frames of callees.
     """
     while isinstance(fn, (functools.partial, MethodType)):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
@@ -39,7 +39,9 @@ def first_frame_of(fn: object) -> CodeType | None:
 
 
 def runs_later(code: CodeType) -> bool:
-    """Whether ``code`` is that of a generator or a coroutine, whose body runs after the call and is not compiled."""
+    """Whether ``code`` is that of a generator or a coroutine. Its body runs after the call and is not
+    compiled.
+    """
     return bool(code.co_flags & _LATER)
 
 

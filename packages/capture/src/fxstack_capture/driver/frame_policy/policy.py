@@ -1,7 +1,7 @@
 """Code that is never compiled as a frame of its own: the compiler, and libraries without tensor operations.
 
-The interpreter may still inline such code when a compiled function calls it. The policy applies to frames
-that the hook meets while plain code runs.
+The policy applies to frames that the hook gets while plain code runs. If a compiled function calls such code,
+the interpreter may still inline it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _OWN = str(Path(__file__).parents[2]) + "/"
 
 
 def _directory_of(package: str) -> tuple[str, ...]:
-    """Return the folders of an installed package, each with a final slash; () if it is not installed."""
+    """Return the folders of an installed package, each with a final slash. () if the package is not
+    installed.
+    """
     spec = find_spec(package)
     folders = None if spec is None else spec.submodule_search_locations
     return tuple(f"{folder}/" for folder in folders or ())
@@ -43,20 +45,20 @@ _NUMPY = str(Path(np.__file__).parent) + "/"
 _SYMPY = str(Path(sympy.__file__).parent) + "/"
 # The audit hook of filelock runs at arbitrary points of the program.
 _AUDITING = _directory_of("filelock")
-# Parts of torch that are programs over tensors, written like a user's program.
+# These parts of torch are programs over tensors, written like programs of users.
 _TORCH_PROGRAMS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py"))
 _NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
 
-# Code without a file that no program has written. Code from a prompt, a notebook or ``exec`` (``<stdin>``)
-# belongs to the program.
+# File names of code that comes from no file and is not the program's. Code from a prompt, a notebook or
+# ``exec`` (``<stdin>``) belongs to the program.
 _GENERATED = ("<frozen ", "<fxstack", "<signature>", "<eval_with_key>", "<__array_function__")
 
-# The argument of a comprehension's frame is an iterator that the caller created. Only the caller knows the
-# iterable.
+# The argument of a comprehension's frame is an iterator that the caller has created. Only the caller knows
+# the iterable.
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
-# Torch calls these methods for every operator of a region that runs in plain Python.
+# In a region that runs in plain Python, torch calls these methods for every operator.
 _OVERRIDES = frozenset({"__torch_function__", "__torch_dispatch__"})
 
 # ``collections.namedtuple`` generates the ``__new__`` of its classes.
@@ -64,7 +66,9 @@ _OF_NAMED_TUPLES = collections.namedtuple("_", "item").__new__.__code__.co_names
 
 
 def is_foreign(code: CodeType) -> bool:
-    """Whether frames of this code always run in plain Python. ``FrameCompiler.callback`` asks for each new frame."""
+    """Whether frames of this code always run in plain Python. ``FrameCompiler.callback`` asks for each new
+    frame.
+    """
     if code.co_name in _COMPREHENSIONS or code.co_name in _OVERRIDES:
         return True
     file = code.co_filename
@@ -74,15 +78,15 @@ def is_foreign(code: CodeType) -> bool:
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
     if file.startswith((_NUMPY, _SYMPY)):
         return True
-    if file.startswith(_TRITON):  # also its interpreter, which runs kernels in Python
+    if file.startswith(_TRITON):  # this includes Triton's interpreter, which runs kernels in Python
         return True
     return is_of_standard_library(file)
 
 
 def is_own(function: FunctionType) -> bool:
-    """Whether the compiler's own packages define this function.
+    """Whether one of the compiler's packages defines this function.
 
-    A lazily compiled backward runs the packages below capture in the middle of the user's program.
+    A lazily compiled backward calls the packages below capture in the middle of the user's program.
     """
     name = function.__globals__.get("__name__")
     return type(name) is str and name.partition(".")[0] in OWN_PACKAGES
@@ -93,9 +97,9 @@ _FUNCTIONALIZE = torch_compat.DispatchKey.Functionalize
 
 
 def has_foreign_modes() -> bool:
-    """Whether modes or transforms of the program intercept torch calls, and tracing has no model of them.
+    """Whether modes or transforms of the program intercept torch calls in a way that tracing cannot follow.
 
-    This includes the inside of a ``__torch_dispatch__``, where the dispatch layers above it are off.
+    This includes code inside of a ``__torch_dispatch__``, where the higher dispatch layers are off.
     """
     if torch_compat.len_torch_dispatch_stack() or are_active() or _IS_OFF(_FUNCTIONALIZE):
         return True
@@ -105,16 +109,16 @@ def has_foreign_modes() -> bool:
 
 
 def foreign_state(arguments: dict[str, object]) -> str | None:
-    """Return why the program's present state keeps a frame from being compiled, or None if it does not.
+    """Return why the program's current state keeps a frame from being compiled, or None if nothing does.
 
     The reason is a clause such as "it is called under saved-tensor hooks that were entered inside".
 
-    Saved-tensor hooks that the program enters inside of a compiled call expect the tensors that eager saves:
-    a checkpoint replaces them, by position, by the tensors that a recomputation in eager saves. A graph saves
-    other tensors.
+    Saved-tensor hooks that the program enters inside of a compiled call expect the tensors that eager saves.
+    For example, a checkpoint replaces the saved tensors by those of a recomputation in eager, by position. A
+    graph saves other tensors.
 
-    The ``arguments`` of a function that continues a frame may be the only references to objects. Their finalizers
-    run when the frame drops the objects, and the frame may read the side effects of the finalizers.
+    The ``arguments`` of a resume function may be the only references to objects. Their finalizers run when
+    the frame drops the objects, and the frame may read the side effects of the finalizers.
     """
     if has_foreign_modes():
         return "it is called under a mode or a transform that sees torch's calls"
@@ -125,7 +129,7 @@ def foreign_state(arguments: dict[str, object]) -> str | None:
 
 
 def is_traced_by_others() -> bool:
-    """Whether another tracer records the operators.
+    """Whether another tracer records the operators now.
 
     Such tracers are TorchScript, FX, ``make_fx``, ``torch.export`` and fake tensor modes.
     """
@@ -136,14 +140,16 @@ def is_traced_by_others() -> bool:
 
 
 def _is_fx_tracing() -> bool:
-    """Whether FX traces in this thread. The flag of FX may be global to all threads."""
+    """Whether FX traces in this thread. FX's own flag may be global to all threads."""
     if not torch_compat.may_trace_by_fx():
         return False
     return any(frame.f_code is _FX_TRACE for frame, _ in walk_stack(sys._getframe()))
 
 
 def _modes_before_dispatch() -> list[object]:
-    """Return the modes of ``make_fx(pre_dispatch=True)`` and ``torch.export``, which have their own stack."""
+    """Return the modes of ``make_fx(pre_dispatch=True)`` and ``torch.export``. They have a stack of their
+    own.
+    """
     modes = map(_get_dispatch_mode_pre_dispatch, _KEYS_BEFORE_DISPATCH)
     return [mode for mode in modes if mode is not None]
 
@@ -153,19 +159,21 @@ _KEYS_BEFORE_DISPATCH = (
     torch_compat.TorchDispatchModeKey.FUNCTIONAL,
 )
 _FX_TRACE = torch.fx.Tracer.trace.__code__
-"""The code of ``torch.fx.Tracer.trace``, which is on the stack while FX traces."""
+"""The code of ``torch.fx.Tracer.trace``. It is on the stack while FX traces."""
 
 
 def is_module_call(code: CodeType) -> bool:
     """Whether ``code`` is ``nn.Module.__call__``.
 
-    All modules share this code object, so submodules are compiled by their ``forward``.
+    All modules share this code object. Therefore submodules are compiled by their ``forward``.
     """
     return code in _MODULE_CALLS
 
 
 def forward_of(root: object, code: CodeType) -> CodeType:
-    """Return the code that messages name: ``forward`` of the module ``root`` for a call of a module, else ``code``."""
+    """Return the code that messages name. For a call of a module, it is the ``forward`` of ``root``;
+    otherwise ``code``.
+    """
     if root is None or not is_module_call(code):
         return code
     forward: CodeType = getattr(getattr(type(root), "forward", None), "__code__", code)

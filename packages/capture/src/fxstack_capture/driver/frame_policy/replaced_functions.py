@@ -1,10 +1,12 @@
 """Functions of the standard library that the program has replaced, and that may have made a backend fail.
 
 Tests replace functions such as ``os.path.join`` or ``subprocess.run``. A backend needs many such functions.
-If a backend fails, the replaced functions are recorded, and frames run in plain Python as long as one of them
-is in place. Replacements by libraries (torch and ``typing_extensions`` make some) do not count: they are
-permanent, and backends work with them. Replacements from before the import of this package do not count
-either, except functions of the program's main module.
+If a backend fails, the replaced functions are recorded. As long as one of them is in place, frames run in
+plain Python.
+
+Two kinds of replacements do not count. Replacements by libraries (torch and ``typing_extensions`` make some)
+are permanent, and backends work with them. Replacements from before the import of this package are ignored,
+unless a function of the program's main module is the replacement.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from typing import Any
 from fxstack_capture.driver.errors import BackendError, TracingWarning
 from fxstack_interchange.user_warnings import warn_user
 
-# Limits: code in C is not followed. A rule that replaces Python functions of a library, other than module
-# calls, guards only the code and defaults of these functions.
+# Limits: code in C is not followed. If a rule replaces Python functions of a library, other than module
+# calls, the guards cover only the code and defaults of these functions.
 
 _MOCKS = "unittest.mock"
 
-# A function belongs to a library or to the program by how its module was found. The directory of a file alone does
-# not decide: libraries may be installed in place (editable) or found through ``.pth`` files. After the import, no
-# function here calls a function of the standard library, because the program may have replaced it.
+# Whether a function belongs to a library or to the program depends on how its module was found. The directory
+# of its file is not enough: libraries may be installed in place (editable) or found through ``.pth`` files.
+# After the import, no function here calls the standard library, because the program may have replaced its
+# functions.
 
 _STANDARD = frozenset(
     path
@@ -47,12 +50,12 @@ def _named_in(place: Path) -> Iterator[str]:
 
 
 def _is_installed_into(place: Path) -> bool:
-    """Whether a directory of ``sys.path`` holds installed packages."""
+    """Whether a directory of ``sys.path`` contains installed packages."""
     return any(any(place.glob(pattern)) for pattern in ("*.dist-info", "*.pth"))
 
 
 def _installed() -> frozenset[str]:
-    """Return the directories of installed packages for ``_INSTALLED``."""
+    """Return the value of ``_INSTALLED``."""
     paths = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
     listed = (path for path in sys.path if _is_installed_into(Path(path)))
     places = {*site.getsitepackages(), site.getusersitepackages(), *paths, *listed}
@@ -60,11 +63,11 @@ def _installed() -> frozenset[str]:
 
 
 _INSTALLED = _installed()
-"""The directories of installed packages, and the directories that their ``.pth`` files name."""
+"""The directories of installed packages, including those that ``.pth`` files name."""
 
 
 def _directory_of(top: str) -> str | None:
-    """Return the directory in which a package or module was found, or None if it has no file."""
+    """Return the directory in which a package or module was found. None if it has no file."""
     file = getattr(sys.modules.get(top), "__file__", None)
     if type(file) is not str:
         return None
@@ -73,7 +76,7 @@ def _directory_of(top: str) -> str | None:
 
 
 def _is_standard(name: str) -> bool:
-    """Whether a loaded module belongs to the standard library, and is no program file with the same name."""
+    """Whether a loaded module belongs to the standard library. A program file may have the same name."""
     top = name.partition(".")[0]
     if top not in sys.stdlib_module_names:
         return False
@@ -91,7 +94,7 @@ def _is_library(function: FunctionType) -> bool:
 
 
 def _is_redirected(top: str) -> bool:
-    """Whether a finder of setuptools locates the package, which is then installed in place."""
+    """Whether a finder of setuptools locates the package. The package is then installed in place."""
     return any(
         top in (getattr(module, "MAPPING", None) or ())
         for name, module in list(sys.modules.items())
@@ -107,9 +110,9 @@ def _is_foreign(value: object) -> bool:
 
 
 def _replaced_in(place: str, namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Yield the name, the namespace and the key of each mock or program function in a module and in its classes.
+    """Yield (name, namespace, key) for each mock or program function in a module and in its classes.
 
-    ``place`` is the dotted name of the module or class, ``namespace`` its dictionary.
+    ``place`` is the dotted name of the module or class. ``namespace`` is its dictionary.
     """
     for name, value in list(namespace.items()):
         if _is_foreign(value):
@@ -119,7 +122,7 @@ def _replaced_in(place: str, namespace: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _replaced() -> Iterator[tuple[str, Any, str]]:
-    """Yield the name (for example "os.path.join"), the namespace and the key of each replaced library function."""
+    """Yield (name, namespace, key) for each replaced library function. A name is for example "os.path.join"."""
     for name, module in list(sys.modules.items()):
         if _is_standard(name) and name != _MOCKS:
             yield from _replaced_in(name, getattr(module, "__dict__", {}))
@@ -135,24 +138,29 @@ _REPLACED_BY_OTHERS = {
     for _, namespace, name in _replaced()
     if not _is_of_main(namespace[name])
 }
-"""The replaced functions at the import of this package, which do not count, by the id of the namespace and the key."""
+"""The functions that were already replaced when this package was imported, as (id of the namespace, key).
+They do not count.
+"""
 
 
 class ReplacedFunctions:
-    """The replaced functions that were in place when a backend failed last."""
+    """The functions that were replaced when a backend last failed."""
 
     def __init__(self) -> None:
         self._in_place: list[tuple[Mapping[str, Any], str, Any]] = []
 
     def are_there(self) -> bool:
-        """Whether one of these functions is still in place, so that frames run in plain Python. Each frame asks."""
+        """Whether one of these functions is still replaced. Frames then run in plain Python. Each frame asks
+        this.
+        """
         self._in_place = [entry for entry in self._in_place if entry[0].get(entry[1]) is entry[2]]
         return bool(self._in_place)
 
     def explain(self, error: BackendError) -> bool:
-        """Find replaced functions after a backend has raised ``error``. If there are any, warn and return True.
+        """Find replaced functions after a backend has raised ``error``. If there are any, warn and return
+        True.
 
-        ``FrameCompiler`` then runs the frame in plain Python. Otherwise it raises the error.
+        After True, ``FrameCompiler`` runs the frame in plain Python. After False, it raises the error.
         """
         replaced = [
             (where, namespace, name)

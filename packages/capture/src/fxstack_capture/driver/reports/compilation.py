@@ -1,7 +1,7 @@
 """The id of a compilation, and the callbacks at its begin and end.
 
-torch's logs, its structured trace and its callbacks name a compilation by the id of its frame and the number of
-the attempt (``0/1``). The id is in torch's compile context while something is compiled.
+torch's logs, its structured trace and its callbacks identify a compilation by the number of its frame and the
+number of the attempt (``0/1``). During a compilation, this id is in torch's compile context.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from fxstack_capture.driver.reports.records import Observer
 from fxstack_capture.torch_compat import CompileContext, CompileId, compile_context
 
 _NUMBERS: Final = count()
-"""The first parts of ids that no code has yet."""
+"""The supply of first parts of ids, for code that has none yet."""
 
 
 @contextmanager
 def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> Iterator[None]:
-    """Give the compilation inside the block an id, and call the observer's and torch's callbacks around it.
+    """Give the compilation inside the block an id. Call the callbacks of the observer and of torch around it.
 
     ``code`` is the function that the observer gets.
     """
     if state.number is None:
         state.number = next(_NUMBERS)
-    around = CompileContext.current_compile_id()  # that of a backward pass, under compiled autograd
+    around = CompileContext.current_compile_id()  # under compiled autograd, the id of the backward pass
     number = {"frame_id": state.number, "frame_compile_id": state.compilations}
     state.compilations += 1
     context = CompileContext(CompileId(**number) if around is None else replace(around, **number))
@@ -47,23 +47,25 @@ def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> 
 
 @contextmanager
 def compiled_later(context: object) -> Iterator[None]:
-    """Compile a backward graph inside the block, when the program first runs the backward.
+    """Compile a backward graph inside the block. Called when the program first runs the backward.
 
-    ``context`` is the compile context of the forward, which ``present_compilation`` returned.
+    ``context`` is the compile context of the forward, a result of ``present_compilation``.
     """
     with compile_context(context), _callbacks_of_torch("LAZY_BACKWARD"):
         yield
 
 
 def present_compilation() -> Any:
-    """Return torch's compile context for a later ``compiled_later``, or None if nothing is being compiled."""
+    """Return torch's current compile context, for a later ``compiled_later``. None if nothing is being
+    compiled.
+    """
     return CompileContext.try_get()
 
 
 def _callbacks_of_torch(trigger: str) -> AbstractContextManager[object]:
     """Return a context that calls the functions given to torch's ``on_compile_start`` and ``on_compile_end``.
 
-    ``trigger`` is a name in torch's ``CallbackTrigger``: "DYNAMO" or "LAZY_BACKWARD".
+    ``trigger`` is a name in torch's enumeration ``CallbackTrigger``: "DYNAMO" or "LAZY_BACKWARD".
     """
     module = sys.modules.get("torch._dynamo.callback")
     handler = getattr(module, "callback_handler", None)

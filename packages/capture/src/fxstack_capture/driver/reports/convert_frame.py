@@ -1,6 +1,7 @@
-"""Show the code that replaces a frame to the hooks that the program gave to torch's ``register_bytecode_hook``.
+"""Show replacement code to the hooks that the program has given to torch's ``register_bytecode_hook``.
 
-depyf and other tools look for the frame of a function ``_compile`` in a file ``convert_frame.py``, with a variable ``frame``.
+depyf and other tools search the stack for a function ``_compile`` in a file ``convert_frame.py``, with a
+variable ``frame``. Hence the names in this module.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ MODULE: Final = "torch._dynamo.convert_frame"
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """The attributes of a frame object that hooks read. The replaced frame has not started."""
+    """The attributes of a frame object that hooks read. It describes the replaced frame, which has not
+    started.
+    """
 
     f_code: CodeType
     """The code that is replaced."""
@@ -32,9 +35,10 @@ class _Frame:
 
 
 def through_hooks(emitted: Emitted, code: CodeType, frame: RealFrame) -> Emitted:
-    """Return ``emitted`` with the code that the hooks return in place of its code. The pass ``assemble`` calls this.
+    """Return ``emitted`` with the code that the hooks return in place of its own. The pass ``assemble`` calls
+    this.
 
-    ``code`` is the code that is replaced. Without hooks, return ``emitted`` itself.
+    ``code`` is the code that is replaced. If there are no hooks, return ``emitted``.
     """
     hooks = getattr(sys.modules.get(MODULE), "_bytecode_hooks", None)
     if not hooks:
@@ -59,9 +63,9 @@ def _compile(
     hooks: list[Callable[[CodeType, CodeType], CodeType | None]],
     frame: _Frame,  # noqa: ARG001 - hooks look for it
 ) -> CodeType:
-    """Return the code that the hooks make of ``replacement``.
+    """Return the code that the hooks make from ``replacement``.
 
-    depyf looks for the name of this function and for its variable ``frame``.
+    depyf searches for the name of this function and for its variable ``frame``.
     """
     for hook in hooks:
         replacement = hook(code, replacement) or replacement
@@ -69,5 +73,5 @@ def _compile(
 
 
 def _arguments(code: CodeType) -> int:
-    """Return the number of variables of ``code`` that are arguments, ``*args`` and ``**kwargs`` included."""
+    """Return how many variables of ``code`` are arguments, including ``*args`` and ``**kwargs``."""
     return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)

@@ -14,7 +14,7 @@ from fxstack_interchange.format.show import first_lines
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """All frames that the compiler traced in one call, in order. ``repr`` and ``str`` fit on a screen."""
+    """All frames that the compiler traced in one call, in order. The texts of ``repr`` and ``str`` are short."""
 
     frames: tuple[FrameRecord, ...]
     """The records, one for each frame."""
@@ -39,21 +39,21 @@ class Explanation:
         """The number of calls in all graphs."""
         return sum(len(_calls(graph)) for graph in self.graphs)
 
-    # The names that torch's explanations have, for programs that read them.
+    # These are the names in torch's explanations, for programs that read them.
 
     @property
     def graph_count(self) -> int:
-        """The number of graphs, by torch's name."""
+        """The number of graphs. The name is torch's."""
         return len(self.graphs)
 
     @property
     def graph_break_count(self) -> int:
-        """The number of graph breaks, by torch's name."""
+        """The number of graph breaks. The name is torch's."""
         return len(self.breaks)
 
     @property
     def op_count(self) -> int:
-        """The same as ``operators``, by torch's name."""
+        """The same as ``operators``. The name is torch's."""
         return self.operators
 
     @property
@@ -63,16 +63,16 @@ class Explanation:
 
     @property
     def out_guards(self) -> tuple[Guard, ...]:
-        """The same as ``guards``, by torch's name."""
+        """The same as ``guards``. The name is torch's."""
         return self.guards
 
     @property
     def break_reasons(self) -> list[BreakReason]:
-        """The graph breaks in the form that torch's explanations have."""
+        """The graph breaks in the form of torch's explanations."""
         return [BreakReason(record.message, record.stack) for record in self.breaks]
 
     def _head(self) -> str:
-        """Return the counts of graphs, operators, graph breaks and guards in one line."""
+        """Return one line with the numbers of graphs, operators, graph breaks and guards."""
         return (
             f"{len(self.graphs)} graph(s) with {self.operators} operator(s),"
             f" {len(self.breaks)} graph break(s), {len(self.guards)} guard(s)"
@@ -92,7 +92,7 @@ class Explanation:
         return first_lines(self.details())
 
     def _repr_html_(self) -> str:
-        """Return the explanation for a notebook: one part for each frame, which opens."""
+        """Return the explanation as HTML for a notebook, with one foldable part for each frame."""
         frames = (_frame(frame).partition("\n") for frame in self.frames)
         parts = (
             f"<details><summary>{escape(head)}</summary><pre>{escape(body)}</pre></details>"
@@ -103,14 +103,16 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class BreakReason:
-    """A graph break as torch's explanations have it. ``user_stack`` has the program's frames, innermost last."""
+    """A graph break in the form of torch's explanations. ``user_stack`` has the program's frames, innermost
+    last.
+    """
 
     reason: str
     """The whole message of the graph break."""
     user_stack: tuple[tuple[str, int, str], ...]
     """The program's frames (file, line, function), innermost last."""
     graph_break: bool = True
-    """True, as in torch for graph breaks."""
+    """Always True, as in torch for a graph break."""
 
 
 def _calls(graph: Any) -> list[Any]:
@@ -123,7 +125,7 @@ _MOST_FRAMES = 12
 
 
 def _verdict(frame: FrameRecord) -> str:
-    """Return the function, its place and the verdict on its frame in one line."""
+    """Return one line with the function, its place and the verdict on its frame."""
     return f'{frame.name} (File "{frame.file}", line {frame.line}): {frame.verdict}'
 
 

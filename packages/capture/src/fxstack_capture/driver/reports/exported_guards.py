@@ -1,4 +1,6 @@
-"""The option ``guard_export_fn``: the guards of an entry as torch's own records, for tools written for torch."""
+"""The option ``guard_export_fn``: it gets the guards of an entry as torch's own records, for tools made for
+torch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from fxstack_capture.torch_compat import Source as TorchSource
 
 
 class ExportedSource(TorchSource):
-    """The source of a guard as a source of torch, which tools for torch read."""
+    """The source of a guard, as a source of torch. Tools for torch read it."""
 
     def __init__(self, name: str, guard_source: GuardSource) -> None:
         self.__dict__.update(name=name, guard_source=guard_source)
@@ -36,7 +38,9 @@ class ExportedSource(TorchSource):
 
 @cache
 def _creator(kind: str) -> Callable[..., NoReturn]:
-    """Return the function that torch's record takes for the kind of a guard. Tools read its name, which is ``kind``."""
+    """Return the function in torch's record that stands for the kind of a guard. Tools read its name, which
+    is ``kind``.
+    """
 
     def create(_builder: object, _guard: object) -> NoReturn:
         raise NotImplementedError(f"fxstack checks guards of kind {kind} itself")
@@ -46,9 +50,9 @@ def _creator(kind: str) -> Callable[..., NoReturn]:
 
 
 def exported(guards: Iterable[Guard], frame: RealFrame) -> GuardsSet:
-    """Return torch's records of ``guards``: the argument of ``guard_export_fn``, which gets them for each entry.
+    """Return torch's records of ``guards``. For each entry, ``guard_export_fn`` is called with them.
 
-    Each record has the kind, the condition as Python, a weak reference to the value, and the user's lines.
+    A record contains the kind, the condition as Python, a weak reference to the value, and the user's lines.
     """
     exported_guards = GuardsSet()
     for entry in filter_entries(tuple(guards), frame):
@@ -65,7 +69,7 @@ def exported(guards: Iterable[Guard], frame: RealFrame) -> GuardsSet:
 
 
 def _place(entry: GuardFilterEntry) -> GuardSource:
-    """Return torch's kind of the source of a guard, for example ``GuardSource.LOCAL_UNSPECIALIZED_NN_MODULE``."""
+    """Return torch's kind of a guard's source, for example ``GuardSource.LOCAL_UNSPECIALIZED_NN_MODULE``."""
     origin = entry.orig_guard.source
     of_module = "_UNSPECIALIZED_NN_MODULE" if origin.is_unspecialized_nn_module() else ""
     if origin.is_unspecialized_builtin_nn_module():

@@ -12,21 +12,21 @@ from fxstack_capture.breaks import BreakRecord, graph_break
 from fxstack_capture.driver.errors import TracingWarning, unsupported
 
 _WARNED_REASONS = frozenset({"unsupported-by-backend", "fake-function", "debugger"})
-"""Graph breaks that cause a warning, because the user can change the program or the backend."""
+"""The reasons of graph breaks that cause a warning, because the user can change the program or the backend."""
 
 
 @dataclass(slots=True)
 class Mistakes:
-    """The internal errors that were reported, so that each is reported once.
+    """The internal errors that have been reported. Each error is reported only once.
 
     The same error often occurs again in callees of the function.
     """
 
     said: set[str] = field(default_factory=set)
-    """The texts of the errors that were reported."""
+    """The texts of the errors that have been reported."""
 
     def warn(self, code: CodeType, error: str) -> None:
-        """Warn that tracing a function of the program failed with ``error``, so that it runs in plain Python."""
+        """Warn that a function runs in plain Python because tracing it failed with ``error``."""
         if error in self.said:
             return
         self.said.add(error)
@@ -44,9 +44,10 @@ class Mistakes:
             _warn(code, f"{error}\nsuppress_errors is set, so {code.co_qualname} runs in plain Python.")
 
     def warn_if_mistake(self, code: CodeType, record: BreakRecord) -> None:
-        """Warn if the user can do something about a graph break: an internal error, or a limit of the backend.
+        """Warn of a graph break if the user can do something about it.
 
-        ``FrameCompiler`` calls this for each graph break. ``code`` is the function that the warning names.
+        Such breaks are internal errors, and limits of the backend. ``FrameCompiler`` calls this for each
+        graph break. ``code`` is the function that the warning names.
         """
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
@@ -58,25 +59,24 @@ class Mistakes:
 
 @dataclass(slots=True)
 class UnconfirmedError:
-    """Reports a trace that ended with an exception which plain Python does not raise: an error of the compiler.
+    """Reports an error of the compiler: the trace ended with an exception that plain Python does not raise.
 
-    The entry of the frame calls the object when plain Python has raised nothing. ``fatal``: raise an error,
-    because the caller requested one whole graph. ``note`` records the text. Only the traced call counts,
-    because other calls may hold other numbers.
+    The frame's entry calls this object when plain Python has raised nothing. Only the traced call counts,
+    because other calls may have other numbers.
     """
 
     code: CodeType
-    """The code of the frame, which the warning names."""
+    """The code of the frame. The warning names it."""
     error: str
-    """The exception with which the trace ended, as text."""
+    """The exception that ended the trace, as text."""
     fatal: bool
-    """Whether a call raises an error, because the caller requested one whole graph."""
+    """Whether the call raises an error. It does if the caller requested one whole graph."""
     mistakes: Mistakes
-    """The reports of the compiler, which warn once."""
+    """The error reports of the compiler."""
     note: Callable[[str], None]
-    """Is called with the text, for the record of the frame."""
+    """A function that gets the text, for the record of the frame."""
     entry: Any = None
-    """The native entry that runs the frame, or None before ``entered``."""
+    """The native entry that runs the frame. None before ``entered``."""
 
     def entered(self, entry: object) -> Any:
         """Set the native entry that runs the frame, and return it."""
@@ -94,5 +94,5 @@ class UnconfirmedError:
 
 
 def _warn(code: CodeType, text: str) -> None:
-    """Warn at the first line of a function of the program."""
+    """Warn at the first line of the program's function."""
     warnings.warn_explicit(text, TracingWarning, code.co_filename, code.co_firstlineno)

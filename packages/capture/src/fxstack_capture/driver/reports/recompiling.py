@@ -1,6 +1,6 @@
 """Report why a frame is compiled again.
 
-The failed guard of each entry is available as data, in the log, and in an error.
+The failed guard of each entry is reported as data, in the log, and in an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_interchange.user_warnings import warn_user
 
 LOG: Final = logging.getLogger("fxstack_capture.recompiles")
-"""One record (level INFO) for every compilation of a function that was compiled before."""
+"""The logger. It gets one record (level INFO) for each compilation of a function that was compiled before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """The state of a function whose frame no entry accepts. ``failures`` holds one failed guard for each entry."""
+    """A function whose frame no entry accepts. ``failures`` has one failed guard for each entry."""
 
     name: str
     """The qualified name of the function."""
@@ -35,19 +35,21 @@ class Recompilation:
     line: int
     """Its first line."""
     failures: tuple[GuardFailure, ...]
-    """The failed guards, one for each entry. () if the function has no entry yet."""
+    """The failed guards, one for each entry. Empty if the function has no entry yet."""
     same_state: int = 0
-    """Number of these entries whose recorded torch state (grad mode, autocast) equals the state of this call."""
+    """Number of entries whose recorded torch state (grad mode, autocast) equals the current state."""
 
     @property
     def message(self) -> str:
-        """The function, and for each entry the failed guard, its old and new value, and the user's line."""
+        """The message: the function, and for each entry the failed guard, its old and new value, and the
+        user's line.
+        """
         reasons = "\n".join(f"  {failure.message}" for failure in self.failures)
         return f"recompiling {self.name} ({self.file}:{self.line}) because\n{reasons}"
 
 
 class GuardFail(NamedTuple):
-    """The argument of the option ``guard_fail_fn``, as in torch."""
+    """The argument of the option ``guard_fail_fn``. It has the fields of torch's argument."""
 
     reason: str
     """The message of the failed guard."""
@@ -56,7 +58,9 @@ class GuardFail(NamedTuple):
 
 
 def notify(observer: object, event: str, *facts: object) -> None:
-    """Call the method ``event`` of the observer, if it has the method: most methods of observers are optional."""
+    """Call the method ``event`` of the observer if it has this method. Most methods of observers are
+    optional.
+    """
     if (method := getattr(observer, event, None)) is not None:
         method(*facts)
 
@@ -64,7 +68,7 @@ def notify(observer: object, event: str, *facts: object) -> None:
 def announce(recompilation: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
     """Report that ``code`` is compiled again, and the reasons. ``FrameCompiler`` calls this before it traces.
 
-    Raise RecompileError if the option ``error_on_recompile`` is set.
+    Raises RecompileError if the option ``error_on_recompile`` is set.
     """
     LOG.info("%s", recompilation.message)
     notify(observer, "on_recompile", recompilation)
@@ -78,7 +82,7 @@ def announce(recompilation: Recompilation, code: CodeType, options: CaptureOptio
 def refusal(recompilation: Recompilation, stance: str) -> RecompileError:
     """Return the error for a call that needs a compilation under a stance that forbids compiling.
 
-    ``stance`` is the phrase for the message, ``Stance.forbids_compiling``.
+    ``stance`` is the phrase for the message (``Stance.forbids_compiling``).
     """
     reasons = "\n".join(f"  {failure.message}" for failure in recompilation.failures)
     return RecompileError(
@@ -91,10 +95,11 @@ def refusal(recompilation: Recompilation, stance: str) -> RecompileError:
 def fitting_entry(
     frame: RealFrame, named: CodeType, code: CodeType, owner: object
 ) -> tuple[Any, Recompilation]:
-    """Return an entry whose guards hold for ``frame``, or None, and a record of why the other entries do not fit.
+    """Return an entry whose guards hold for ``frame`` (or None), and a record of why the other entries do not
+    fit.
 
-    ``named`` is the function that messages name. An entry fits if another thread has compiled it since the
-    hook checked the entries.
+    ``named`` is the function that messages name. The hook has found no such entry. One can still exist, if
+    another thread has compiled it since then.
     """
     failures: list[GuardFailure] = []
     fitting: Any = None
@@ -114,25 +119,28 @@ def fitting_entry(
 
 
 def _has_state(tree: Any, now: TorchState) -> bool:
-    """Whether the torch state that an entry demands equals ``now``, or the entry demands none."""
+    """Whether an entry accepts the torch state ``now``. An entry without a condition on the state accepts
+    any.
+    """
     checks = [guard.check for guard in tree.meta]
     states = [check.state for check in checks if isinstance(check, TorchStateIs)]
     return not any(isinstance(s, TorchState) and difference(s, now) for s in states)
 
 
 _WORTHWHILE_USES = 100
-"""Number of uses from which an entry is worth its compilation."""
+"""An entry that is used this many times has been worth its compilation."""
 
 
 def exceeded_limit(
     recompilation: Recompilation, compiled: int, usage: tuple[int, int], options: CaptureOptions
 ) -> str | None:
-    """Return which limit forbids another compilation, for example "was compiled 8 times (recompile_limit)", or None.
+    """Return the limit that forbids another compilation, or None.
 
-    ``compiled`` is the number of compilations of the code, ``usage`` the result of ``EqualCodes.usage``.
+    The result is a phrase such as "was compiled 8 times (recompile_limit)". ``compiled`` is the number of
+    compilations of the code. ``usage`` is the result of ``EqualCodes.usage``.
     """
-    # Lost entries count unless entries were used often enough. A function that gets new objects in each call,
-    # or is made anew in each call, would otherwise compile in each call.
+    # Lost entries count unless entries were used often enough. Otherwise, a function that gets new objects in
+    # each call, or is made anew in each call, would compile in each call.
     if recompilation.same_state >= options.recompile_limit:
         return f"was compiled {recompilation.same_state} times (recompile_limit)"
     if compiled >= options.accumulated_recompile_limit:
@@ -144,9 +152,10 @@ def exceeded_limit(
 
 
 def limit_reached(recompilation: Recompilation, exceeded: str, *, raises: bool) -> str:
-    """Warn that a function is not compiled any more, or raise RecompileLimitError if ``raises`` is true.
+    """Warn that a function is not compiled any more, or raise RecompileLimitError if ``raises``.
 
-    ``exceeded`` is the result of ``exceeded_limit``. Return the text of the warning for the record of the frame.
+    ``exceeded`` is the result of ``exceeded_limit``. Return the text of the warning, for the record of the
+    frame.
     """
     text = f"{recompilation.name} ({recompilation.file}:{recompilation.line}) {exceeded}"
     reasons = "".join(f"\n  {failure.message}" for failure in recompilation.failures)

@@ -1,4 +1,4 @@
-"""Records of compilations: one record for each frame that was traced. ``explain`` prints them."""
+"""Records of compilations: one record for each traced frame. ``explain`` prints them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fxstack_capture.trace.records import CapturedCode
 
 
 def place_of(code: CodeType) -> str:
-    """Return the text by which messages and profiles name a function, for example "f (model.py:12)"."""
+    """Return the name of a function in messages and profiles, for example "f (model.py:12)"."""
     return place_text(code.co_qualname, code.co_filename, code.co_firstlineno)
 
 
 def place_text(name: str, file: str, line: int) -> str:
-    """Return the text that names a function with its file and line."""
+    """Return the text "name (file:line)" for a function."""
     return f"{name} ({file}:{line})"
 
 
@@ -29,39 +29,39 @@ class Verdict(StrEnum):
     """The result of compiling a frame."""
 
     COMPILED = "compiled"
-    """An entry with a graph, or a part of a frame, was installed."""
+    """An entry was installed. It has a graph, or is a part of a frame."""
     PLAIN = "plain"
-    """The frame runs in plain Python; ``FrameRecord.why`` says why."""
+    """The frame runs in plain Python. ``FrameRecord.why`` has the reason."""
     RAISES = "raises"
-    """The program raises an exception: plain Python raises it, under the same guards."""
+    """The program raises an exception. Plain Python raises it, under the same guards."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """One frame that was traced, and the result. ``explain`` shows it, and observers get it (``on_frame``)."""
+    """One frame that was traced, and the result. ``explain`` shows it. Observers get it (``on_frame``)."""
 
     name: str
     """The qualified name of the function that the user wrote."""
     file: str
-    """Its file."""
+    """The file of the function."""
     line: int
-    """Its first line."""
+    """The first line of the function."""
     verdict: Verdict
-    """What became of the frame."""
+    """The result for the frame."""
     why: str = ""
-    """Why the frame runs in plain Python or raises; "" if it was compiled."""
+    """Why the frame runs in plain Python or raises. "" if it was compiled."""
     captured: CapturedCode | None = field(default=None, repr=False)
     """The captured graph, or None if no torch operation was captured."""
     guards: tuple[Guard, ...] = field(default=(), repr=False)
-    """The guards of the entry; () if there is none."""
+    """The guards of the entry. Empty without an entry."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """See ``GuardFailure.renamed``."""
+    """The names of arguments for messages (see ``GuardFailure.renamed``)."""
     graph_break: BreakRecord | None = None
     """The graph break that ended the graph, or None."""
     emitted: Emitted | None = field(default=None, repr=False)
     """The replacement code, or None if the frame runs in plain Python."""
     recompilation: Recompilation | None = None
-    """Why the entries that existed did not fit; None for the first compilation."""
+    """Why the existing entries did not fit. None for the first compilation."""
     resumed: bool = False
     """Whether the frame is the rest of a frame after a graph break."""
 
@@ -72,7 +72,7 @@ class FrameRecord:
 
     @property
     def code(self) -> str:
-        """The replacement code as Python-like text; "" if there is none."""
+        """The replacement code as Python-like text. "" without replacement code."""
         return "" if self.emitted is None else self.emitted.text
 
     @property
@@ -95,15 +95,19 @@ class Tally:
 
 @dataclass(slots=True)
 class Reasons:
-    """The first reasons why frames ran in plain Python. ``FirstCall`` reports them if the first call makes no graph."""
+    """The first reasons why frames ran in plain Python. If the first call makes no graph, ``FirstCall``
+    reports them.
+    """
 
     texts: list[str] = field(default_factory=list)
-    """One text for each function and reason, for example "f (model.py:12): no torch operation was captured"."""
+    """One text for each function with its reason, for example "f (model.py:12): no torch operation was
+    captured".
+    """
     is_deferred: bool = False
     """Whether compilation was deferred to a later call."""
 
     def add(self, code: CodeType, why: str) -> None:
-        """Record a reason. This method calls no builtin, because the program may have replaced it."""
+        """Record a reason. This method calls no builtin, because the program may have replaced builtins."""
         text = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): {why}"
         if text not in self.texts:
             self.texts.append(text)
@@ -111,21 +115,22 @@ class Reasons:
 
 
 _MAX_REASONS = 5
-"""The number of reasons that are kept."""
+"""The largest number of reasons that are kept."""
 
 
 class Observer(Protocol):
     """Receives the events of compilations. Users implement this class and pass an instance to ``optimize``.
 
-    An observer may also have the methods ``on_recompile(record: Recompilation)``, ``on_frame(record: FrameRecord)``,
-    ``on_captured(place: str, code: CapturedCode)``, before the backend gets the graph, and
-    ``on_start(code: CodeType)`` and ``on_end(error: BaseException | None)``, around all events of a compilation.
+    An observer may have more methods. ``on_recompile(record: Recompilation)`` and ``on_frame(record:
+    FrameRecord)`` get records. ``on_captured(place: str, code: CapturedCode)`` is called before the backend
+    gets the graph. ``on_start(code: CodeType)`` and ``on_end(error: BaseException | None)`` surround all
+    events of a compilation.
     """
 
     def on_trace(self, seconds: float) -> None:
-        """Called when a frame was traced and its replacement code was written.
+        """Called after a frame has been traced and its replacement code has been written.
 
-        ``seconds`` excludes the backend's time.
+        ``seconds`` excludes the time of the backend.
         """
 
     def on_break(self, record: BreakRecord) -> None:
@@ -135,7 +140,8 @@ class Observer(Protocol):
 def shown(error: BaseException) -> str:
     """Return an exception of the program as text, for example "ValueError('x', ...)".
 
-    No ``__repr__`` of the program is called. Arguments of other classes than text and numbers are shown as "...".
+    No ``__repr__`` of the program is called. Only texts and numbers are shown; any other argument becomes
+    "...".
     """
     values = BaseException.__dict__["args"].__get__(error)
     plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)

@@ -23,13 +23,13 @@ from fxstack_interchange import (
 )
 
 _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
-"""The kind of an input that is read from one of these dictionaries of a module."""
+"""Maps a dictionary of a module to the kind of the inputs that are read from it."""
 
 
 def signature_of(captured: CapturedCode) -> StageGraph:
     """Return a captured graph with its signature: names, kinds and sources of inputs, outputs and symbols.
 
-    ``capture`` and ``export`` return it, and observers of passes print it.
+    ``capture`` and ``export`` return this, and observers of passes print it.
     """
     graph = captured.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -46,9 +46,10 @@ def signature_of(captured: CapturedCode) -> StageGraph:
 
 
 def _kind_of(source: s.Source, value: object) -> tuple[InputKind, str | None]:
-    """Return the kind of an input, and its target.
+    """Return the kind and the target of an input.
 
-    The target is the qualified name of a parameter or buffer, the expression of a symbol, or None for other inputs.
+    The target of a parameter or buffer is its qualified name. The target of a symbol is its expression. Any
+    other input has None.
     """
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return InputKind.SYMBOL, str(value.node.expr)

@@ -1,4 +1,6 @@
-"""A compiled callable whose first call made no graph says why, once, at the line that called it."""
+"""If the first call of a compiled callable makes no graph, a warning gives the reason, once, at the caller's
+line.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +15,41 @@ from fxstack_capture.driver.frame_policy.policy import is_traced_by_others
 from fxstack_capture.stance import Stance, current_stance
 from fxstack_interchange.user_warnings import warn_user
 
-_COMPILED, _WATCHED = 0, 3  # results of ``begin``; see ``native``
+_COMPILED, _WATCHED = 0, 3  # the results of ``begin`` (see ``native``)
 
 
 class Uncompiled(UserWarning):
-    """The first call of a compiled callable made no graph: it ran in plain Python."""
+    """The first call of a compiled callable made no graph, so it ran in plain Python."""
 
 
 @dataclass(slots=True)
 class FirstCall:
     """Watches a callable until one of its calls has returned.
 
-    ``native.Optimized`` calls ``begin`` before and ``end`` after each call, as for ``profitability.Trial``.
+    ``native.Optimized`` calls ``begin`` before and ``end`` after each call, as it does for
+    ``profitability.Trial``.
     """
 
     compiler: FrameCompiler
-    """The compiler of the callable, which counts the graphs."""
+    """The compiler of the callable. It counts the graphs."""
     callable: Any
     """The function or module that was given to ``optimize``."""
     then: Any = None
-    """The next ``Optimized.trial``: the timing of later calls, or None."""
+    """The next value of ``Optimized.trial``: the timing of later calls, or None."""
 
     def begin(self, _optimized: Any) -> int:
-        """Return the mode of the next call: compiled, and watched unless compilation is off."""
+        """Return the mode of the next call. It is compiled and watched, unless compilation is off."""
         options = self.compiler.options
         if options.disable or current_stance() != Stance() or is_traced_by_others() or debugging.is_on():
             return _COMPILED
         return _WATCHED
 
     def end(self, optimized: Any, _plain: bool, _nanoseconds: int, _result: object) -> None:
-        """Warn if the call made no graph. Stop watching, unless compilation was deferred to a later call."""
-        if builtins_in_use.are_replaced():  # the warning would call the program's replacements
+        """Warn if the call made no graph. Then stop watching, unless compilation was deferred to a later
+        call.
+        """
+        # the warning would call the functions that the program has put in their place
+        if builtins_in_use.are_replaced():
             return
         reasons = self.compiler.reasons
         if reasons.is_deferred:

@@ -20,15 +20,15 @@ _DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE = 1e-7, 1e-8
 def verified(
     compiled: Callable[..., Any], graph: GraphModule, backend: str, where: str
 ) -> Callable[..., Any]:
-    """Return a function that calls ``compiled`` and compares the results with ``graph`` on copies of the inputs.
+    """Return a function that calls ``compiled``, and compares the results with those of ``graph``.
 
-    Both use the same random numbers. The comparison covers outputs and mutated inputs: shape, dtype, gradient
-    flag and values. The tolerances of values are 1e-3 and 1e-4 (double precision: 1e-7 and 1e-8). NaNs equal
-    each other.
+    ``graph`` runs on copies of the inputs, with the same random numbers. The comparison covers outputs and
+    mutated inputs: shape, dtype, gradient flag and values. The relative and absolute tolerances are 1e-3 and
+    1e-4, or 1e-7 and 1e-8 in double precision. NaNs equal each other.
     """
 
     def run(*inputs: object) -> Any:
-        # Copy the inputs first, because both runs may mutate inputs.
+        # Copy the inputs first, because both runs may change inputs.
         copies = [_copy(value) for value in inputs]
         state = torch.get_rng_state()
         expected = graph(*copies)
@@ -52,7 +52,9 @@ def verified(
 
 
 def _copy(value: object) -> Any:
-    """Return a copy of a tensor with the same strides, as a leaf or as a view of a leaf."""
+    """Return a copy of a tensor with the same strides. The copy is a leaf or a view of a leaf. Any other
+    value is returned unchanged.
+    """
     if not isinstance(value, torch.Tensor):
         return value
     copied = value.detach().clone(memory_format=torch.preserve_format)
@@ -61,18 +63,18 @@ def _copy(value: object) -> Any:
             value.shape, value.stride(), dtype=value.dtype, device=value.device
         ).copy_(value.detach())
     copied.requires_grad_(value.requires_grad)
-    # Autograd forbids in-place operations on leaves that require gradients, and allows them on other tensors.
+    # Autograd forbids in-place operations on leaves that require gradients, but not on views of them.
     return copied if value.is_leaf else copied.view_as(copied)
 
 
 def _output_names(graph: GraphModule) -> list[str]:
-    """Return the names of the nodes that a graph returns, and the ``repr`` of other outputs."""
+    """Return the names of the nodes that a graph returns. For other outputs, return the ``repr``."""
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
     return [getattr(value, "name", repr(value)) for value in output.args[0]]
 
 
 def difference(expected: object, actual: object) -> str | None:
-    """Return the difference as a phrase that follows the name of an output, or None if there is none.
+    """Return the difference as a phrase that follows the name of an output. None if there is no difference.
 
     For example "is torch.float64, should be torch.float32".
     """

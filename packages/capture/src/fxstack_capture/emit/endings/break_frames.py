@@ -26,7 +26,8 @@ from fxstack_interchange.bytecode import Kind
 class Level:
     """One stopped frame of the program, in terms of the code that the user wrote.
 
-    The root is the first level. ``user`` is the user's code also if the frame ran a resume function.
+    The level of the root frame is the first. If the frame ran a resume function, ``user`` is the original
+    code that the resume function continues.
     """
 
     state: StoppedFrame
@@ -46,13 +47,15 @@ class Level:
     A call instruction of a caller has already popped its operands.
     """
     has_result: bool
-    """Whether the result of a caller's instruction is already on the stack, and is not the return value of the
-    callee.
+    """Whether the result of a caller's instruction is already on the stack.
+
+    This is true for a call of a class: the new instance is the result, and the return value of ``__init__``
+    is dropped.
     """
     watched: frozenset[str]
     """The variables whose objects have weak references or finalizers.
 
-    Such an object lives until the frame ends or until the program deletes the variable.
+    Such an object lives until the frame ends, or until the program deletes the variable.
     """
 
     @property
@@ -63,8 +66,8 @@ class Level:
 
     @property
     def results(self) -> tuple[bool, ...]:
-        """The values that a caller's instruction leaves on the stack: True for a NULL, False for the value of the
-        call.
+        """Describes the values that a caller's instruction leaves on the stack: True for a NULL, False for
+        the value of the call.
         """
         if self._repeats_jump:
             return (False,)
@@ -78,16 +81,16 @@ class Level:
 
     @property
     def end(self) -> Op | None:
-        """The instruction where a caller continues if the call has ended a ``for`` loop; None if the caller's
-        instruction is no ``for``.
+        """The instruction where a caller continues if the call has ended a ``for`` loop. None if the caller's
+        instruction is not that of a ``for`` loop.
         """
         return self.step.exits[1].next if Kind.ITERATES in self.step.ops[-1].kind else None
 
     @property
     def _repeats_jump(self) -> bool:
-        """Whether the caller's instruction is a conditional jump, whose truth test called a function.
+        """Whether the caller's instruction is a conditional jump that called a function as truth test.
 
-        The call gives a bool, and the jump runs again on the bool.
+        The call gives a bool. The resume function then runs the jump again, on this bool.
         """
         return len(self.step.exits) > 1 and self.end is None
 
@@ -97,14 +100,16 @@ class Level:
         return self.user.co_filename == polyfill.__file__
 
     def live_at(self, op: Op) -> set[str]:
-        """Return the names of the variables that the resume function needs at ``op``: live variables and watched
+        """Return the names of the variables that the resume function needs at ``op``: live and watched
         variables.
         """
         names = slot_names(self.user)
         return {*(names[slot] for slot in self.flow.live_before(op)), *self.watched}
 
     def live_after(self) -> set[str]:
-        """Return the names of the variables that are needed after the instruction, whether it raises or not."""
+        """Return the names of the variables that are needed after the instruction, on any exit or in its
+        handler.
+        """
         targets = [exit.next for exit in self.step.exits]
         if self.handler is not None:
             targets.append(self.handler.handler)
@@ -114,7 +119,7 @@ class Level:
 def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
     """Return the levels of all stopped frames, the root first.
 
-    ``draft_stop`` begins with them. Raises CannotResumeError if a frame cannot continue.
+    ``draft_stop`` calls this first. Raises CannotResumeError if a frame cannot continue.
     """
     *callers, last = stopped.frames
     return (
@@ -124,12 +129,14 @@ def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple
 
 
 def original_of(trace: Trace, value: object) -> object:
-    """Return the original object of ``value``, the value of a local variable, which may be a ``DeferredLocal``."""
+    """Return the original object of ``value``, the value of a local variable. ``value`` may be a
+    ``DeferredLocal``.
+    """
     return value.value if type(value) is DeferredLocal else trace.objects.original_of(value)
 
 
 def _watched_names(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
-    """Return the names of the variables whose objects must live until the frame ends (``Level.watched``)."""
+    """Return the names of the variables whose objects must live until the frame ends (see ``Level.watched``)."""
     return frozenset(
         name
         for name, value in frame.local_values.items()
@@ -138,7 +145,9 @@ def _watched_names(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
 
 
 def _is_watched(value: object) -> bool:
-    """Return whether the program can observe the death of the object, by a weak reference or a finalizer."""
+    """Return whether the program can observe the death of the object. It can if the object has a weak
+    reference or a finalizer.
+    """
     # A finalizer or the callback of a weak reference runs when the last reference is dropped. A resume function
     # without the variable would drop the object at the break, earlier than plain Python does.
     watched = getweakrefcount(value) or has_visible_finalizer(type(value))
@@ -146,11 +155,11 @@ def _is_watched(value: object) -> bool:
 
 
 _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
-"""Types to whose objects torch and Python themselves make weak references."""
+"""Types for whose instances torch and Python themselves make weak references."""
 
 
 def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
-    """Return the level of a frame that is inside of a call when the graph breaks."""
+    """Return the level of a frame that was waiting for a call when the graph broke."""
     resumed = resumptions.of(frame.code)
     has_result = frame.made
     if resumed is None:
@@ -186,10 +195,10 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
 
 
 def _origin(origin: dict[int, int], offset: int) -> int:
-    """Return the offset in the user's code for an offset in a resume function.
+    """Return the offset in the user's code that corresponds to ``offset`` in a resume function.
 
-    ``origin`` is the map ``Resumption.origin``. Raises CannotResumeError for the prologue of the resume function,
-    which has no such offset.
+    ``origin`` is the map ``Resumption.origin``. Raises CannotResumeError if ``offset`` is in the prologue of
+    the resume function, because the prologue corresponds to no offset of the user's code.
     """
     if offset not in origin:
         raise CannotResumeError("the frame has run no instruction since the last graph break")
@@ -197,11 +206,12 @@ def _origin(origin: dict[int, int], offset: int) -> int:
 
 
 def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
-    """Return the kind of each stack value.
+    """Return the kind of each stack value. Raises CannotResumeError if the handled exception is not found.
 
-    An ``except`` block keeps on the stack the exception that was handled before it. The outermost block keeps
-    the exception that the callers handle, or None. Below a kept exception there are only iterators of loops,
-    exits of contexts and offsets, so the first value that fits is the kept exception.
+    When an ``except`` block begins, it pushes the exception that was handled before (the kept exception). The
+    outermost block pushes the exception that the callers handle, or None. Below a kept exception the block
+    has only iterators of loops, exits of contexts and offsets. Therefore the first value that can be a kept
+    exception is one.
     """
     slots = [Slot.NULL if value is NULL else Slot.VALUE for value in frame.stack]
     at = -1
@@ -218,7 +228,8 @@ def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
 
 
 def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
-    """Return whether a stack value is an exception that an ``except`` block restores when it ends (``Slot.HANDLED``).
+    """Return whether a stack value is the exception that an ``except`` block restores at its end
+    (``Slot.HANDLED``).
 
     ``outermost``: the block is the outermost of the frame.
     """
@@ -228,8 +239,8 @@ def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
 def handled_exceptions(frame: StoppedFrame, slots: tuple[Slot, ...]) -> list[BaseException | None]:
     """Return the exceptions that a frame handles, outermost first.
 
-    ``slots`` are the kinds of its stack values. The stack has each exception in the next inner block, and
-    ``frame.handled`` is the innermost.
+    ``slots`` are the kinds of the frame's stack values. The stack slot of a block holds the exception of the
+    next outer block. The exception of the innermost block is ``frame.handled``.
     """
     kept = [value for value, slot in zip(frame.stack, slots, strict=True) if slot is Slot.HANDLED]
     return [*kept[1:], frame.handled]

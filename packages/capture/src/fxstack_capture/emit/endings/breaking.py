@@ -1,9 +1,10 @@
-"""Replacements of frames that end in a graph break: run the operation for real, then continue elsewhere.
+"""Replacements of frames that end in a graph break. The operation runs for real; then a resume function
+continues.
 
-The graph may have broken in an inlined call. The replacement then puts stubs of the frames in between
-(``levels``) on the stack, so that the operation finds its callers. Each frame gets a resume function: the
-outermost resume function calls the next, and so on. An exception of the operation is raised again in the
-innermost frame that handles it.
+The graph may have broken in an inlined call. The replacement then calls the operation through stubs of the
+frames between the root and the break (``levels``). The stubs are on the Python stack, so that the operation
+finds its callers. Each frame gets a resume function; the resume function of a caller calls that of its
+callee. An exception of the operation is raised again in the innermost frame that handles it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def draft_stop(
 ) -> Draft:
     """Return the replacement of a frame that stopped before an instruction.
 
-    Called when an attempt ended in a graph break. Raises CannotResumeError, CannotRebuildError.
+    The driver calls this when an attempt ended in a graph break. Raises CannotResumeError,
+    CannotRebuildError.
     """
     levels = levels_of(trace, stopped, resumptions)
     stub = _stub(levels[-1], resumptions)
@@ -56,7 +58,7 @@ def draft_stop(
     line = root.step.ops[-1].position[0] or root.user.co_firstlineno
 
     def write(early: bool) -> Draft:
-        """Return the draft. ``early`` is as in ``Rebuilder``."""
+        """Return the draft. ``early`` is the argument of ``Rebuilder``."""
         writer = FrameWriter(trace, frame, code, early)
         ending = _Ending(writer, levels, stub, resumptions)
         return writer.finish(ending.statements, line, _released_arguments(trace, frame, stopped))
@@ -76,7 +78,9 @@ def _released_arguments(trace: Trace, frame: RealFrame, stopped: Stopped) -> tup
 
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:
-    """Make a function of the operation that broke the graph, and keep the function from being traced."""
+    """Make the stub of the operation that broke the graph. Register its code as code that is never traced.
+    Raises CannotResumeError if the handled exception is an operand.
+    """
     bottom = level.taken - level.step.reads_below
     slots = level.slots
     handled = tuple(slot for slot in slots[:bottom] if slot is Slot.HANDLED)
@@ -94,7 +98,7 @@ def _stub(level: Level, resumptions: Resumptions) -> Stub:
 
 
 def _passed_values(stack: list[_Item]) -> list[ast.expr]:
-    """Return the expressions of those stack values that an argument of the resume function carries."""
+    """Return the expressions of the stack values that the resume function gets as arguments."""
     return [value for _, value in stack if value is not None]
 
 
@@ -112,7 +116,9 @@ class _Values:
     variables: dict[str, ast.expr]
     cells: dict[str, ast.expr]
     first: list[ast.expr]
-    """The first argument, if the resume function gets it both directly and in its cell."""
+    """The first argument of the frame's function, if ``super()`` reads it and it is in a cell; otherwise the
+    list is empty.
+    """
     namespace: ast.expr
     """The expression of the globals."""
 
@@ -123,9 +129,11 @@ class _Values:
 
 
 def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Values:
-    """Emit the stack, the variables and the cells of a frame, and return their expressions.
+    """Emit the stack, the variables and the cells of a frame, and return their expressions. Raises
+    CannotResumeError if the frame has not created its cells yet.
 
-    ``shown`` are the names of the variables that the stub shows to the operation.
+    ``shown`` are the names of the variables that the stub has as its own, because the operation may read
+    them.
     """
     state = level.state
     handled = iter(handled_exceptions(state, level.slots))
@@ -147,7 +155,7 @@ def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Valu
 
 
 def _is_empty(cell: CellType) -> bool:
-    """Return whether the cell has no content."""
+    """Return whether the cell is empty: its variable is unbound."""
     try:
         _ = cell.cell_contents
     except ValueError:
@@ -156,9 +164,10 @@ def _is_empty(cell: CellType) -> bool:
 
 
 class _Ending:
-    """Ending of a frame after a graph break.
+    """Writer of the end of a frame after a graph break.
 
-    The constructor builds every value that leaves the trace. ``statements`` come after the side effects.
+    The constructor builds every value that leaves the trace. ``statements`` returns the code that follows the
+    side effects.
     """
 
     def __init__(
@@ -181,7 +190,7 @@ class _Ending:
     # --- statements ------------------------------------------------------------------------------
 
     def statements(self, _: FrameWriter) -> list[ast.stmt]:
-        """Return the statements that run the operation and then call the resume function of the exit."""
+        """Return the statements that run the operation. Its exit then selects the resume function to call."""
         run: list[ast.stmt] = [ast.Assign([store(self._left)], self._operation())]
         run = self._catch_errors(run)
         level = self._levels[-1]
@@ -194,7 +203,9 @@ class _Ending:
         return [*run, *last]
 
     def _operation(self) -> ast.expr:
-        """Return the call of the operation's stub, inside of stubs of the frames between the root and the break."""
+        """Return the call of the operation's stub. The stubs of the frames between the root and the break
+        make this call.
+        """
         level, values = self._levels[-1], self._values[-1]
         bottom = level.taken - level.step.reads_below
         handled = [i for i in values.stack[:bottom] if i[0] is Slot.HANDLED]
@@ -212,9 +223,10 @@ class _Ending:
     def _between(
         self, depth: int, function: ast.expr, arguments: list[ast.expr]
     ) -> tuple[ast.expr, list[ast.expr]]:
-        """Return the stub of the inlined frame at ``depth`` and its arguments.
+        """Return the stub of the inlined frame at ``depth``, and the arguments of the stub.
 
-        The stub calls ``function`` with ``arguments``, so that the operation finds this frame on the Python stack.
+        The stub calls ``function`` with ``arguments``, so that the operation finds this frame on the Python
+        stack.
         """
         level, values = self._levels[depth], self._values[depth]
         handled = [entry for entry in values.stack if entry[0] is Slot.HANDLED]
@@ -225,7 +237,7 @@ class _Ending:
         return stub, [*_passed_values(handled), function, tuple_of(arguments)]
 
     def _function(self, values: _Values, code: CodeType) -> ast.expr:
-        """Return the call that makes a function of ``code`` with the globals and cells of the frame."""
+        """Return the expression that makes a function of ``code`` with the globals and cells of the frame."""
         closure: ast.expr = ast.Constant(None)
         if code.co_freevars:
             closure = tuple_of(values.closure)
@@ -237,7 +249,9 @@ class _Ending:
     # --- continuing ------------------------------------------------------------------------------
 
     def _after(self, exit: Exit) -> tuple[CodeType, list[ast.expr]]:
-        """Return the code of the root's resume function after an exit of the operation, and its arguments."""
+        """Return the code of the root's resume function for an exit of the operation, and the arguments of
+        this function.
+        """
         level, values = self._levels[-1], self._values[-1]
         results: list[_Item] = []
         for null in exit.results:
@@ -252,10 +266,11 @@ class _Ending:
     def _resume_in_handler(
         self, depth: int, entry: Protected, error: ast.expr
     ) -> tuple[CodeType, list[ast.expr]]:
-        """Return the code of the root's resume function after an exception, and its arguments.
+        """Return the code of the root's resume function after an exception, and the arguments of this
+        function.
 
-        The frame at ``depth`` catches the exception (``error``) in the protected range ``entry``. The frames
-        inside of this frame have ended.
+        The frame at ``depth`` catches the exception in its protected range ``entry``. ``error`` is the
+        expression of the exception. The exception has ended the frames below ``depth``.
         """
         level = self._levels[depth]
         values = self._values[depth]
@@ -265,8 +280,9 @@ class _Ending:
         return self._from_root(depth, point, [*_passed_values(stack), error])
 
     def _bound(self, depth: int, live: set[str]) -> tuple[str, ...]:
-        """Return the names of the variables in ``live`` that have values in the frame at ``depth``, in the order
-        of the arguments.
+        """Return the names in ``live`` whose variables have values in the frame at ``depth``.
+
+        The names have the order of the resume function's arguments.
         """
         variables = self._values[depth].variables
         return bound_order(self._levels[depth].user, frozenset(live & variables.keys()))
@@ -274,10 +290,10 @@ class _Ending:
     def _from_root(
         self, depth: int, point: ResumePoint, rest: list[ast.expr]
     ) -> tuple[CodeType, list[ast.expr]]:
-        """Return the code of the root's resume function, and its arguments.
+        """Return the code of the root's resume function, and the arguments of this function.
 
-        The frame at ``depth`` continues at ``point``. ``rest`` are the arguments of its resume function after the
-        variables. Each caller's resume function calls the next.
+        The frame at ``depth`` continues at ``point``. Its resume function takes the variables and then
+        ``rest``. The resume function of each caller calls the next one.
         """
         arguments = self._arguments(depth, point, rest)
         while depth > 0:
@@ -311,7 +327,7 @@ class _Ending:
     def _return_continuation(self, code: CodeType, arguments: list[ast.expr]) -> list[ast.stmt]:
         """Return the statement that continues the frame with the resume function ``code``.
 
-        The C extension calls it, so that no frame of the replacement remains.
+        The C extension makes the call after the frame of the replacement has ended.
         """
         function = self._function(self._values[0], code)
         return [ast.Return(call(self._continue, tuple_of((function, tuple_of(arguments)))))]
@@ -321,8 +337,8 @@ class _Ending:
     def _catch_errors(self, run: list[ast.stmt]) -> list[ast.stmt]:
         """Return ``run`` with handlers for the exceptions of the operation.
 
-        An exception is raised again in the user's innermost ``try`` or ``with`` block around the operation.
-        Outside of such a block it leaves the frame with the traceback of plain Python.
+        If the operation is inside of a ``try`` or ``with`` block of the user, the innermost such block gets
+        the exception. Otherwise the exception leaves the frame with the traceback of plain Python.
         """
         handlers = [(d, level.handler) for d, level in enumerate(self._levels)]
         inside = [(depth, entry) for depth, entry in handlers if entry is not None]
@@ -333,8 +349,8 @@ class _Ending:
         if not inside:
             if len(self._levels) > 1:
                 return run
-            # Stub and replacement together represent one frame. Raising again adds the frame to the
-            # traceback.
+            # The stub and the replacement together represent one frame. Raising the exception again adds the
+            # frame to the traceback.
             reraise = ast.Raise(call(trim, load(caught), ast.Constant(2)))
             return [ast.Try(run, [ast.ExceptHandler(base, caught, [reraise])], [], [])]
         depth, entry = inside[-1]
@@ -342,8 +358,8 @@ class _Ending:
         handler = ast.ExceptHandler(base, caught, [keep])
         none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
         raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
-        # The frame that raises again adds itself to the traceback. At the root, stub and replacement
-        # represent one frame.
+        # The frame that raises the exception again adds itself to the traceback. At the root, the stub and
+        # the replacement represent one frame.
         shown = sum(not level.hidden for level in self._levels[: depth + 1])
         frames = shown if len(self._levels) > 1 else 2
         error = call(trim, load(kept), ast.Constant(frames))

@@ -1,8 +1,9 @@
 """The fallback to eager: a frame whose graph raised, or whose assumption failed, runs in plain Python.
 
-The frame has had no side effect by then (``torch_side.recording.assumptions``). Therefore the original code
-starts from its beginning, with the original arguments and cells. The program's side effects before an error
-happen, and the program's own handlers see the error.
+A graph that can fall back writes nothing outside of itself (``torch_side.recording.assumptions``). So the
+frame has had no side effect, and the original code runs from its beginning with the original arguments and
+cells. Plain Python repeats the program's side effects before the error. The program's own handlers get the
+error.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def fallback(
 ) -> GraphErrors:
     """Return the statements that run the frame in plain Python if the graph raises or an assumption fails.
 
-    Called by ``FrameWriter.finish``. ``passed`` is the expression that says whether the assumptions hold, or None
-    without assumptions. ``draws``: the graph draws random numbers. ``handles``: the program may handle an error of
-    the graph. ``states`` is the expression for the states of the generators from which the frame itself draws.
+    ``FrameWriter.finish`` calls this. ``states`` is the expression of the generator states before the frame's
+    own draws. ``passed`` is the expression that says whether all assumptions hold, or None without
+    assumptions. ``draws``: the graph draws random numbers. ``handles``: the program may handle an error of
+    the graph.
     """
     leave = runtime.way_back(with_positional_arguments(code), frame.function.__name__, handles=handles)
     function = builder.constant(leave, "way_back")
@@ -44,7 +46,7 @@ def fallback(
         before = (ast.Assign([store(name)], call(read)),)
         states = ast.BinOp(load(name), ast.Add(), states)
     kept, builder.loads = builder.loads, []
-    loads = Loads(builder, frame)  # these reads run only if the frame falls back
+    loads = Loads(builder, frame)  # The reads by ``loads`` run only if the frame falls back.
     arguments = [loads.expr(Local(name)) for name in argument_names(code)]
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
     original_call = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
@@ -53,7 +55,8 @@ def fallback(
     def leaving(error: ast.expr) -> list[ast.stmt]:
         """Return the statements that run the original code from its start.
 
-        ``error`` is the expression of the error of the graph, or of None.
+        ``error`` is the expression of the graph's error. If an assumption failed, this is the expression of
+        None.
         """
         return [*reloads, ast.Return(call(function, *original_call, states, error))]
 

@@ -1,7 +1,7 @@
 """Replacement code that handles an error of its graph: restore torch's state, or name the program's lines.
 
-The frame of the replacement, and the frames of generated code below it, are left out of the traceback. The
-traceback has the program's frames at the call of the operator that raised the error.
+The traceback of the error omits the frame of the replacement and the frames of generated code below it.
+Instead, it has the program's frames at the call of the operator that raised the error.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fxstack_interchange.locations.located_errors import locate_traceback, stack
 
 @dataclass(frozen=True, slots=True)
 class GraphErrors:
-    """One way to leave a graph that fails."""
+    """The code around the call of a graph that handles an error of the graph."""
 
     handler: ast.ExceptHandler
     """The handler of a ``try`` around the call of the graph."""
     before: tuple[ast.stmt, ...] = ()
     """The statements before the call."""
     checks: tuple[ast.stmt, ...] = ()
-    """The statements that test the assumptions after the call."""
+    """The statements after the call, which test the assumptions."""
 
     def guarded(self, graph_call: ast.stmt) -> ast.stmt:
         """Return the graph call inside of a ``try`` with the handler."""
@@ -39,29 +39,33 @@ class GraphErrors:
 def leaving_by(builder: Builder, leaving: Callable[[ast.expr], list[ast.stmt]]) -> ast.ExceptHandler:
     """Return a handler of any ``Exception`` of the graph.
 
-    ``leaving`` returns its statements for the expression of the error.
+    ``leaving`` takes the expression of the error and returns the statements of the handler.
     """
     error = builder.fresh("error")
     return ast.ExceptHandler(builder.constant(Exception, "Exception"), error, leaving(load(error)))
 
 
 def located_errors(builder: Builder, graph: fx.Graph) -> GraphErrors:
-    """Return the handler by which errors of ``graph`` leave the frame with the lines of the program in the traceback.
+    """Return the handler that lets errors of ``graph`` leave the frame with the program's lines in the
+    traceback.
 
-    For graphs without a fallback.
+    Used for graphs without a fallback.
     """
     leave = builder.constant(leave_by_error(stack_traces(graph)), "leave_by_error")
     return GraphErrors(leaving_by(builder, lambda error: [ast.Return(call(leave, error))]))
 
 
 def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]:
-    """Return a function that replacement code calls with an error of the graph, to end the frame with this error.
+    """Return a function that ends the frame with an error of the graph.
 
-    ``traces`` has the stack traces of nodes by the names of the nodes.
+    Replacement code calls the function with the error. ``traces`` maps node names to the stack traces of the
+    nodes.
     """
 
     def leave(error: Exception) -> Continue:
-        """Continue by raising ``error``, whose traceback then has the program's lines in place of the graph's."""
+        """Continue by raising ``error``. Its traceback gets the program's lines in place of the graph's
+        frames.
+        """
         traceback = locate_traceback(error.__traceback__, traces)
         if traceback is not None:
             BaseException.__dict__["__traceback__"].__set__(error, traceback)
@@ -71,8 +75,9 @@ def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]
 
 
 def restore_state_on_error(builder: Builder, variables: Sequence[state.Variable]) -> GraphErrors:
-    """Return the handler that restores the state which the graph sets (``variables``), and then raises the error
-    again.
+    """Return a handler that restores torch's state and raises the error again.
+
+    ``variables`` are the parts of torch's state that the graph sets.
     """
     # A graph sets torch's state by calls. ``torch.no_grad()`` is one call at each end, and an error skips the
     # second call.

@@ -1,7 +1,7 @@
 """Frames whose trace ended with an exception of the program.
 
-Plain Python runs the frame and raises the exception. If plain Python raises no exception, the exception came from
-the compiler, which must be reported.
+Plain Python runs the frame and raises the exception. If plain Python raises no exception, the compiler caused
+the exception; this error is reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fxstack_capture.sources import FreeCell, Globals
 def watched(code: CodeType, report: Callable[[], None]) -> Callable[..., Continue]:
     """Return a function that replacement code calls in order to run ``code`` in plain Python.
 
-    ``report`` is called if ``code`` raises nothing: the trace was wrong.
+    ``report`` is called if ``code`` raises no exception, because the trace was then wrong.
     """
 
     def leave(
@@ -35,7 +35,9 @@ def watched(code: CodeType, report: Callable[[], None]) -> Callable[..., Continu
         arguments: tuple[Any, ...],
         named: dict[str, Any],
     ) -> Continue:
-        """Continue with the frame's function, which runs in plain Python and reports a missing exception."""
+        """Continue with the function of the frame. Plain Python runs it; ``report`` is called if it raises no
+        exception.
+        """
         function = FunctionType(code, namespace, code.co_name, None, closure)
         return Continue((native.Watched(partial(function, *arguments, **named), report), ()))
 
@@ -47,9 +49,10 @@ def raising_frame(
 ) -> Emitted:
     """Return replacement code that runs the frame in plain Python, because the trace ended with an exception.
 
-    ``never_trace`` is called with the code that runs. ``report`` is as in ``watched``.
+    Plain Python runs a copy of ``code``. ``never_trace`` is called with this copy. ``report`` is the argument
+    of ``watched``.
     """
-    same = code.replace()  # a new object, so that no entry belongs to the code
+    same = code.replace()  # a new object has no entries
     never_trace(same)
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
@@ -62,7 +65,7 @@ def raising_frame(
 
 
 def _arguments(code: CodeType) -> tuple[ast.expr, ast.expr]:
-    """Return the arguments of a frame as two expressions: a tuple by position, and a dictionary by name."""
+    """Return two expressions for the arguments of a frame: a tuple by position, and a dictionary by name."""
     names = iter(code.co_varnames)
     positional: list[ast.expr] = [load(next(names)) for _ in range(code.co_argcount)]
     named = [next(names) for _ in range(code.co_kwonlyargcount)]

@@ -13,10 +13,10 @@ from fxstack_capture.versions.instruction_sets import instruction_set
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One exit of an operation."""
+    """One exit of an operation: how it leaves the stack, and where it goes. A branch has two exits."""
 
     results: tuple[bool, ...]
-    """The values that the operation leaves on the stack at this exit: True for a NULL, False for another value."""
+    """Describes the values that the operation leaves on the stack: True for a NULL, False for another value."""
     next: Op
     """The operation that runs next."""
     jump: bool = False
@@ -25,18 +25,21 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation with its prefixes, changed so that the operation leaves no NULL on the stack."""
+    """One operation with its prefixes.
+
+    The operation may be rewritten to a variant that leaves no NULL on the stack.
+    """
 
     ops: tuple[Op, ...]
-    """The prefixes and the operation, which is the last."""
+    """The prefixes, then the operation."""
     takes: int
     """Number of values that the operation pops."""
     exits: tuple[Exit, ...]
-    """The exits, the exit without a jump first."""
+    """The exits. The exit without a jump is the first."""
     passed: tuple[str, ...] = ()
-    """Names of the operations at the end of a loop that FOR_ITER skips. The stub runs them."""
+    """FOR_ITER jumps past these operations at the end of a loop, by name. The stub runs them."""
     reads_below: int = 0
-    """Number of values below the popped values that the operation reads and leaves on the stack."""
+    """Number of values that the operation reads and leaves on the stack, below the values that it pops."""
 
 
 _CALLABLE = (False, True) if NULL_AFTER else (True, False)

@@ -1,8 +1,8 @@
 """A stub: a function that runs the one operation that broke the graph.
 
-Its arguments are the operation's operands. A stub returns the values that the operation leaves, and the
-number of the exit at the end of the tuple. A stub has the user's name, line and globals. If the operation may
-read the frame's variables, the stub has these variables, too.
+The arguments of a stub are the operation's operands. A stub returns a tuple: the values that the operation
+leaves, then the number of the exit. A stub has the user's name, line and globals. If the operation may read
+the frame's variables, the stub has these variables as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.endings.steps import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
-# The attribute of other objects is not read: their ``__getattr__`` is the program's.
+# No attribute of an object of another type is read, because its ``__getattr__`` is the program's code.
 _NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)
 _INSPECTS_FRAME = FRAME_READERS | {"super"}
 
@@ -30,13 +30,13 @@ class Stub:
 
     code: CodeType
     variables: tuple[str, ...]
-    """The variables that the operation can observe, for example through ``locals()``."""
+    """The frame's variables that the operation can observe, for example through ``locals()``."""
 
 
 def looks_at_frame(stack: tuple[object, ...]) -> bool:
     """Return whether the operation may read the variables of its frame, as a call of ``locals`` does.
 
-    ``stack`` are its operands. If it may, the stub has the variables.
+    ``stack`` are the operands. For such an operation, the stub has the frame's variables.
     """
     names = {getattr(v, "__name__", None) for v in stack if issubclass(type(v), _NAMED)}
     return bool(names & _INSPECTS_FRAME)
@@ -47,9 +47,10 @@ def make_stub(
 ) -> Stub:
     """Make a stub for ``step``, an operation of the code ``user``.
 
-    ``slots`` are the kinds of the handled exceptions, then of the stack values that the operation reads without
-    popping, then of its operands. The first ``kept`` slots are still on the stack after the operation.
-    ``variables`` are the frame's variables, or None if the operation does not read them.
+    ``slots`` are the kinds of three groups of stack values, in this order: the handled exceptions, the values
+    that the operation reads without popping, and its operands. The first ``kept`` slots are still on the
+    stack after the operation. ``variables`` are the names of the frame's variables, or None if the operation
+    does not read variables.
     """
     if not NULL_IN_WITH:
         below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
@@ -85,8 +86,9 @@ def make_stub(
 def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...]) -> CodeType:
     """Make a stub of a frame between the root and the operation, so that the frame is on the Python stack.
 
-    The stub calls its first argument with the other arguments, on the user's line ``position``. ``handled`` are
-    the kinds of the exceptions that the frame is handling, outermost first. The stub returns (result, 0).
+    The stub takes a function and a tuple of arguments, and calls the function on the user's line
+    ``position``. ``handled`` are the kinds of the exceptions that the frame is handling, outermost first. The
+    stub returns (result, 0).
     """
     op = build.call_with_sequence(None, position)
     pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)
@@ -98,7 +100,8 @@ def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...
 def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list[Op]:
     """Return the instructions of each exit: pack the results, restore the exception state, return.
 
-    ``last`` is the operation's own instruction, ``kept`` the kinds of the values still on the stack.
+    ``last`` is the operation's own instruction. ``kept`` are the kinds of the values that are still on the
+    stack.
     """
     ops: list[Op] = []
     for number, exit in enumerate(step.exits):

@@ -1,5 +1,5 @@
-"""Expressions that rebuild values of the trace: objects that it made, which leave the frame.
+"""Expressions that rebuild objects which the trace made and which leave the frame.
 
-``rebuilder`` keeps identity and aliasing. ``rules`` has the rule of each class. The other modules hold the rules,
-one module for each family of classes. Begin with ``rebuilder``.
+``rebuilder`` keeps identity and aliasing. ``rules`` is the table from classes to rules. Each other module has
+the rules of one family of classes. Begin with ``rebuilder``.
 """

@@ -33,7 +33,9 @@ def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) ->
 
 
 def set_attributes(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
-    """Emit the assignment of the attributes in ``vars(obj)`` to ``rebuilt``, the expression of the rebuilt ``obj``."""
+    """Emit the assignments that give ``rebuilt`` the attributes in ``vars(obj)``. ``rebuilt`` is the
+    expression of ``obj``.
+    """
     for name, value in vars(obj).items():
         set_attr(rebuilder, rebuilt, name, rebuilder.expr(value))
 
@@ -47,10 +49,10 @@ def called(rebuilder: Rebuilder, function: Any, *arguments: ast.expr, hint: str 
 def _rebuild_by(
     rebuilder: Rebuilder, obj: Any, make: Callable[[list[ast.expr]], ast.expr], method: str
 ) -> ast.expr:
-    """Rebuild a container by its items.
+    """Rebuild a container from its items.
 
-    ``make`` makes it of the expressions of its items, and ``method`` is the method that adds items to an empty
-    one.
+    ``make`` takes the expressions of the items and returns the expression of the container. ``method`` is the
+    name of the method that adds the items to an empty container.
     """
 
     def fill(rebuilt: ast.expr) -> None:
@@ -80,7 +82,9 @@ def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
 
 
 def _fill_items(rebuilder: Rebuilder, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
-    """Return a function that emits assignments of ``items`` to a dictionary that was made empty."""
+    """Return a function that emits the assignments of ``items`` to a dictionary. The dictionary was made
+    empty.
+    """
 
     def fill(rebuilt: ast.expr) -> None:
         """Emit the assignments."""
@@ -161,7 +165,7 @@ def is_struct_sequence(cls: type) -> bool:
 
 
 def _struct_sequence(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild the items, and the fields that are not items, from ``__reduce__``."""
+    """Rebuild a struct sequence from ``__reduce__``: its items, and the fields that are not items."""
     cls, (items, rest) = obj.__reduce__()
     values = [tuple_of(exprs(rebuilder, items))]
     if rest:
@@ -173,7 +177,9 @@ def _view(method: Callable[..., Any]) -> Rule:
     """Return a rule for a view of a dictionary. ``method`` makes the view, for example ``dict.keys``."""
 
     def rule(rebuilder: Rebuilder, obj: object) -> ast.expr:
-        """Rebuild a view by a call of ``method`` on its rebuilt dictionary, which ``gc.get_referents`` finds."""
+        """Rebuild a view by a call of ``method`` on its rebuilt dictionary. ``gc.get_referents`` finds the
+        dictionary.
+        """
         # The attribute ``mapping`` of a view is a read-only proxy, not the dictionary itself.
         (mapping,) = gc.get_referents(obj)
         rebuilt = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
@@ -204,7 +210,7 @@ def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
 
 
 def _proxy(rebuilder: Rebuilder, obj: types.MappingProxyType[Any, Any]) -> ast.expr:
-    """Rebuild a mapping proxy over the rebuilt dictionary, which only the garbage collector can find."""
+    """Rebuild a mapping proxy over its rebuilt dictionary. ``gc.get_referents`` finds the dictionary."""
     (mapping,) = gc.get_referents(obj)
     return called(rebuilder, types.MappingProxyType, rebuilder.expr(mapping))
 

@@ -18,7 +18,7 @@ from fxstack_capture.sources import Globals
 
 
 def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
-    """Return an expression for the real globals of a function. ``names`` are the globals or their proxy."""
+    """Return an expression for the globals of a function. ``names`` are the original globals or their proxy."""
     real = rebuilder.trace.objects.original_of(names)
     if real is rebuilder.loads.frame.function.__globals__:
         return rebuilder.loads.expr(Globals())
@@ -26,7 +26,9 @@ def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
-    """Rebuild a function made in the trace."""
+    """Rebuild a function made in the trace. Raises CannotRebuildError for a function of this package that is
+    no polyfill.
+    """
     if fn.__globals__ is vars(polyfill):
         return rebuilder.constant(fn, fn.__name__)
     if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
@@ -57,7 +59,8 @@ def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, rebuilt: ast.
         set_attr(rebuilder, rebuilt, "__doc__", rebuilder.expr(fn.__doc__))
     if fn.__module__ != fn.__globals__.get("__name__"):
         set_attr(rebuilder, rebuilt, "__module__", rebuilder.expr(fn.__module__))
-    annotate = getattr(fn, "__annotate__", None)  # Python 3.14: computes the annotations on demand
+    # since Python 3.14: the function that computes the annotations on demand
+    annotate = getattr(fn, "__annotate__", None)
     if annotate is not None:
         set_attr(rebuilder, rebuilt, "__annotate__", rebuilder.expr(annotate))
     elif fn.__annotations__:
@@ -69,7 +72,7 @@ def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, rebuilt: ast.
 
 
 def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
-    """Rebuild a cell. If its content contains the cell, the content is stored later."""
+    """Rebuild a cell. If the content of the cell refers back to the cell, the content is stored later."""
     make = rebuilder.constant(types.CellType, "CellType")
     try:
         content = rebuilder.trace.objects.load_cell(cell)
@@ -84,9 +87,11 @@ def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
 
 
 def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
-    """Rebuild a bound method. A method of a trace generator becomes the method of the real generator."""
+    """Rebuild a bound method. A method of a trace generator becomes the same-named method of the real
+    generator.
+    """
     if type(obj.__self__) is TraceGenerator:
-        # The real generator has another class, so the method is another method.
+        # A trace generator and a real generator have different classes, so their methods differ.
         receiver = rebuilder.expr(obj.__self__)
         return rebuilder.assign(attribute(receiver, obj.__func__.__name__), "method")
     make = rebuilder.constant(types.MethodType, "MethodType")
@@ -95,7 +100,9 @@ def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
 
 
 def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild a C function, or a method of a C class that is bound to an object."""
+    """Rebuild a C function, or a bound method of a C class. Raises CannotRebuildError if no class has its
+    descriptor.
+    """
     receiver = obj.__self__
     if receiver is None or isinstance(receiver, (types.ModuleType, type)):
         return rebuilder.constant(obj, obj.__name__)
@@ -108,12 +115,14 @@ def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 
 def _route(rebuilder: Rebuilder, obj: Route) -> ast.expr:
-    """Rebuild a call route, which exists only in the trace, as the function that the program sees."""
+    """Rebuild a call route as the function that the program sees. A route exists only in the trace."""
     return rebuilder.expr(obj.fn)
 
 
 def _reader(rebuilder: Rebuilder, obj: Reader) -> ast.expr:
-    """Rebuild a ``Reader``, which reads a consumed iterator in the trace, as the iterator itself."""
+    """Rebuild a ``Reader`` as the iterator that it reads. A ``Reader`` represents a consumed iterator in the
+    trace.
+    """
     return rebuilder.expr(obj.iterator)
 
 

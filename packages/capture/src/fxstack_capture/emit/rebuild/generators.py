@@ -21,7 +21,10 @@ from fxstack_capture.interpreter.generators import TraceGenerator
 
 
 def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
-    """Rebuild a generator: finished, suspended or not yet started. Raises CannotRebuildError while it runs."""
+    """Rebuild a generator that has finished, is suspended, or has not started.
+
+    Raises CannotRebuildError if the generator is running.
+    """
     frame = generator.frame
     if frame is None:
         return called(rebuilder, runtime.finished_generator, hint="generator")
@@ -33,7 +36,7 @@ def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
 
 
 def _rebuild_fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
-    """Rebuild a generator that has not started: call its function with the present values of the arguments."""
+    """Rebuild a generator that has not started: call its function with the current argument values."""
     flat = with_positional_arguments(frame.code)
     values = exprs(rebuilder, map(frame.value_of, range(flat.co_argcount)))
     function = _function(rebuilder, frame, flat, frame.closure)
@@ -41,7 +44,9 @@ def _rebuild_fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
 
 
 def _rebuild_suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
-    """Rebuild a suspended generator: make a generator whose code begins at the yield, and advance it to the yield."""
+    """Rebuild a suspended generator: make a generator whose code begins at the yield, and advance it to the
+    yield. Raises CannotRebuildError if it waits in an ``except`` block.
+    """
     if frame.handling:
         raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
     cells = {
@@ -69,8 +74,8 @@ def _rebuild_suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]) -> ast.expr:
-    """Return the call that makes a function of ``code`` with the globals of the frame and the cells in
-    ``closure``, rebuilt.
+    """Return the call that makes a function of ``code`` with the globals of ``frame`` and the rebuilt cells
+    ``closure``.
     """
     make = rebuilder.constant(FunctionType, "FunctionType")
     cells = tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None)

@@ -1,6 +1,6 @@
 """Rules for objects made of graph outputs: NumPy arrays and scalars, storages, and printed texts.
 
-A printed text is an f-string of graph results and of strings that the trace did not read.
+A printed text is a string that the program only prints. Replacement code formats it as an f-string.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def _as_scalar(tensor: torch.Tensor) -> Any:
 
 
 def _as_read_only(tensor: torch.Tensor) -> Any:
-    """Return the array over a tensor of the graph, which rejects writes. The replacement calls this function."""
+    """Return a read-only array that shares the memory of a tensor of the graph. The replacement calls this
+    function.
+    """
     array = tensor.numpy()
     array.flags.writeable = False
     return array
@@ -35,9 +37,9 @@ def _as_read_only(tensor: torch.Tensor) -> Any:
 def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
     """Rebuild an ``Array`` as NumPy array or scalar.
 
-    Raises CannotRebuildError if it is a copy where NumPy has a view.
+    Raises CannotRebuildError if the tensor is a copy where NumPy returns a view.
     """
-    # NumPy has a view in place of the copy: a write to the copy would not reach the base.
+    # NumPy's result is a view of the base. A write to the copy would not change the base.
     if obj.copied_at is not None:
         raise CannotRebuildError("a NumPy view that no tensor can represent", obj.copied_at)
     if isinstance(obj.example, np.generic):
@@ -48,12 +50,14 @@ def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
 
 
 def scalar(rebuilder: Rebuilder, obj: Scalar) -> ast.expr:
-    """Rebuild a NumPy scalar that the trace computed. A scalar that is an input is loaded from its source."""
+    """Rebuild a NumPy scalar that the trace computed. (A scalar from outside is loaded from its source
+    instead.)
+    """
     return called(rebuilder, type(obj.example), rebuilder.expr(obj.item()))
 
 
 def storage(rebuilder: Rebuilder, obj: torch.UntypedStorage) -> ast.expr:
-    """Rebuild the storage of a tensor."""
+    """Rebuild a storage. Raises CannotRebuildError if no tensor of the trace has the storage."""
     tensor = rebuilder.trace.torch.storages.tensor_of(obj)
     if tensor is None:
         raise CannotRebuildError("a storage")
@@ -66,7 +70,7 @@ def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
 
 
 def _piece(rebuilder: Rebuilder, piece: Piece) -> ast.expr:
-    """Return the f-string field of a piece: value, conversion and format specification."""
+    """Return the f-string field of a piece of text: value, conversion and format specification."""
     form = ast.JoinedStr([ast.Constant(piece.spec)]) if piece.spec else None
     conversion = ord(piece.conversion) if piece.conversion else -1
     return ast.FormattedValue(rebuilder.expr(piece.value), conversion, form)
@@ -84,7 +88,7 @@ def text(rebuilder: Rebuilder, obj: Text) -> ast.expr:
 
 
 def later_string(rebuilder: Rebuilder, obj: LaterString) -> ast.expr:
-    """Rebuild a deferred text by the call that makes the text, after the graph has run."""
+    """Rebuild a deferred text by the call that makes it. The call runs after the graph."""
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.kwargs.items()]
     function = rebuilder.constant(obj.function, obj.function.__name__)
     return rebuilder.assign(ast.Call(function, [rebuilder.expr(arg) for arg in obj.args], keywords), "text")

@@ -1,4 +1,4 @@
-"""Rules for constants of the replacement: immutable objects, and objects known by their identity."""
+"""Rules for constants of the replacement: immutable objects, and objects that are compared by identity."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ def constant(rebuilder: Rebuilder, obj: object) -> ast.expr:
 
 
 def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
-    """Rebuild a class. A class made in the trace needs a recipe; without a recipe, CannotRebuildError is raised."""
-    # A class made in the frame is another class in each call, so it cannot be a constant.
+    """Rebuild a class as a constant.
+
+    A class made in the trace is made again from its recipe (the recorded factory call). Raises
+    CannotRebuildError if such a class has no recipe.
+    """
+    # A class made in the frame is a new class in each call, so it cannot be a constant.
     objects = rebuilder.trace.objects
     if objects.is_new(obj):
         recipe = objects.recipes.of(obj)
@@ -37,7 +41,9 @@ def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
 
 
 def _recreate(rebuilder: Rebuilder, cls: type, recipe: Recipe) -> ast.expr:
-    """Rebuild a class by a call of its factory with the recorded arguments. The factory itself is not compiled."""
+    """Rebuild a class by a call of its factory with the recorded arguments. No code of the factory is
+    compiled.
+    """
     make = native.Disabled(recipe.function) if native.AVAILABLE else recipe.function
     values = [rebuilder.expr(value) for value in recipe.args]
     named = [ast.keyword(name, rebuilder.expr(value)) for name, value in recipe.kwargs.items()]
@@ -46,7 +52,7 @@ def _recreate(rebuilder: Rebuilder, cls: type, recipe: Recipe) -> ast.expr:
 
 
 def refuse(_: Rebuilder, obj: object) -> ast.expr:
-    """Raise CannotRebuildError. The rule of classes whose instances cannot be rebuilt."""
+    """Raise CannotRebuildError. This is the rule of classes whose instances cannot be rebuilt."""
     raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
 
 
@@ -94,7 +100,7 @@ RULES: dict[type, Rule] = {
     type: class_object,
 }
 
-# Kinds that are recognised by the base classes of the class.
+# Classes that are recognised by their base classes.
 FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = (
     (lambda cls: issubclass(cls, type), class_object),
     (lambda cls: issubclass(cls, enum.Enum), constant),

@@ -1,7 +1,7 @@
 """Rules for instances of classes.
 
-The C base makes a bare object, then contents, dictionary and slots are filled. No code of the class runs:
-neither ``__new__`` nor ``__init__`` nor overridden methods of the base.
+A C base class makes a bare object. Then its contents, dictionary and slots are filled. No code of the class
+runs: neither ``__new__`` nor ``__init__`` nor an overridden method of the base.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ _FUNC = partial.__dict__["func"]
 
 
 def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild an instance of a class written in Python."""
+    """Rebuild an instance of a class written in Python. Raises CannotRebuildError for a class of this
+    package, for a C class, and if a C base class has no rule.
+    """
     cls = type(obj)
     if cls.__module__.startswith("fxstack_capture."):
         raise CannotRebuildError(f"an object of the compiler ({cls.__qualname__})")
     base = solid_base(cls)
-    # State in C fields is invisible here. Only C bases whose complete state is known have fillers (``_FILLS``).
+    # State in C fields is invisible here. A C base class has a filler (``_FILLS``) only if all of its state
+    # is known.
     made_in_c = cls is base and base is not object and not issubclass(base, BaseException)
     if made_in_c or (base is object and not is_bare(cls)):
         raise CannotRebuildError(f"an object of type {cls.__module__}.{cls.__qualname__}")
@@ -60,7 +63,7 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 def solid_base(cls: type) -> type:
     """Return the class in the MRO whose C code lays out and makes the instances, as ``copyreg`` finds it.
 
-    Its ``__new__`` makes a bare instance.
+    The ``__new__`` of this class makes a bare instance.
     """
     mro: tuple[Any, ...] = _mro_of(cls)
     for base in mro:
@@ -76,9 +79,10 @@ def solid_base(cls: type) -> type:
 
 
 def _new(rebuilder: Rebuilder, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
-    """Emit a bare instance by the ``__new__`` of the C class ``base``.
+    """Emit a bare instance of the class of ``obj`` by the ``__new__`` of the C class ``base``.
 
-    Return the variable that holds it. It is registered before its contents, which may refer to it.
+    Return the variable that holds the instance. The instance is registered before its contents are built,
+    because they may refer to it.
     """
     make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
     cls = rebuilder.expr(type(obj))
@@ -88,7 +92,9 @@ def _new(rebuilder: Rebuilder, obj: object, base: type, *arguments: ast.expr) ->
 
 
 def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
-    """Emit the instance dictionary and the slots of ``obj`` for its bare instance ``rebuilt``."""
+    """Emit the assignment of the dictionary and slots of ``obj`` to ``rebuilt``, the expression of its bare
+    instance.
+    """
     namespace = _instance_dict(obj)
     if namespace is not None:
         getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
@@ -109,7 +115,7 @@ def fill_state(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
 
 
 def _instance_dict(obj: object) -> dict[str, Any] | None:
-    """Return the instance dictionary without code of the class; None if the instance has no dictionary."""
+    """Return the instance dictionary, read without code of the class. None if the instance has no dictionary."""
     try:
         namespace = object.__getattribute__(obj, "__dict__")
     except AttributeError:
@@ -123,13 +129,13 @@ def _instance_dict(obj: object) -> dict[str, Any] | None:
 def _method(
     rebuilder: Rebuilder, function: Callable[..., Any], rebuilt: ast.expr, *arguments: ast.expr
 ) -> None:
-    """Emit a call of a C method on the rebuilt object, so that no override of the class runs."""
+    """Emit a call of a C method on the rebuilt object. An override of the method does not run."""
     fn = rebuilder.constant(function, function.__qualname__)
     rebuilder.builder.run(call(fn, rebuilt, *arguments))
 
 
 def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr], None]:
-    """Return a filler, which emits the items of a dict subclass by the methods of ``base``."""
+    """Return a filler: a function that emits the items of a dict subclass by the methods of ``base``."""
 
     def fill(rebuilder: Rebuilder, obj: Any, rebuilt: ast.expr) -> None:
         """Emit one store for each item."""
@@ -147,7 +153,9 @@ def _fill_defaultdict(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> N
 
 
 def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Callable[..., None]:
-    """Return a filler, which passes all items of an object to one call of ``method``. ``iterate`` yields the items."""
+    """Return a filler: a function that emits one call of ``method`` with all items. ``iterate`` yields the
+    items.
+    """
 
     def fill(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
         """Emit the call, if there are items."""
@@ -159,21 +167,23 @@ def _fill_by(iterate: Callable[[Any], Any], method: Callable[..., Any]) -> Calla
 
 
 def _fill_deque(rebuilder: Rebuilder, obj: Any, rebuilt: ast.expr) -> None:
-    """Fill a deque by ``deque.__init__``, the only call that sets ``maxlen``."""
+    """Fill a deque by ``deque.__init__``, because no other call sets ``maxlen``."""
     items = tuple_of(exprs(rebuilder, list(deque.__iter__(obj))))
     limit = deque.__dict__["maxlen"].__get__(obj)
     _method(rebuilder, deque.__init__, rebuilt, items, ast.Constant(limit))
 
 
 def _fill_partial(rebuilder: Rebuilder, obj: object, rebuilt: ast.expr) -> None:
-    """Fill function and arguments of a partial by ``__setstate__``, because they are read-only."""
+    """Fill the function and the arguments of a partial by ``__setstate__``, because these attributes are
+    read-only.
+    """
     members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
     state = (*members, None)
     _method(rebuilder, partial.__dict__["__setstate__"], rebuilt, rebuilder.expr(state))
 
 
 def _nothing(_: Rebuilder, __: object, ___: ast.expr) -> None:
-    """Fill nothing: the C base has no contents besides dictionary and slots."""
+    """Emit nothing, because the C base has no contents besides dictionary and slots."""
 
 
 def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseException]) -> ast.expr:
@@ -197,9 +207,10 @@ def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseExceptio
 
 
 def traceback_of(rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None) -> ast.expr | None:
-    """Return the traceback entries that interpreted code gave an exception, before the entries ``before`` (or none).
+    """Return the traceback entries that interpreted code added to an exception.
 
-    Return None if the traceback is empty or has other entries.
+    They are linked before the entries ``before``, an expression or None. Return None if the traceback is
+    empty or has entries of other code.
     """
     entries: list[types.TracebackType] = []
     first = obj.__traceback__

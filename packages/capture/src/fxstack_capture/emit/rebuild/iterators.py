@@ -21,10 +21,11 @@ from fxstack_capture.objects.kinds.hidden_references import COMPARING_KEY
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.registry import Registry
 
-# Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
-# plain Python, between two graphs.
+# Limits: in Python 3.14, iterators of itertools do not support the pickle protocol. If such an iterator would
+# leave a graph, the graph ends, and plain Python makes the iterator between two graphs.
 
-# C classes of these modules reduce to their parts; others might reduce to names or run other code.
+# The C classes of these modules reduce to their parts. Classes of other modules might reduce to names or run
+# other code.
 _MODULES = frozenset({"itertools", "decimal", "datetime", "_random", "operator", "_struct"})
 _ITERATORS: tuple[type, ...] = (
     type(iter(())),
@@ -45,7 +46,9 @@ _ITERATORS: tuple[type, ...] = (
 
 
 def reduce(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild an object by the pickle protocol: ``callable(*arguments)`` and ``__setstate__(state)``."""
+    """Rebuild an object by the pickle protocol: ``callable(*arguments)`` and ``__setstate__(state)``. Raises
+    CannotRebuildError if the protocol gives anything else.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
         try:
@@ -76,9 +79,9 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 
 
 def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
-    """Return whether a dictionary from outside will have other keys, or another order of keys, after the frame.
+    """Return whether the frame changes the keys of a dictionary from outside, or the order of the keys.
 
-    An iterator over it would then not find its position.
+    An iterator over the dictionary would not find its position in the changed dictionary.
     """
     entry = registry.by_proxy.get(id(mapping))
     if entry is None:
@@ -93,8 +96,10 @@ def _has_other_keys(registry: Registry, mapping: dict[Any, Any]) -> bool:
 
 
 def _of_dict(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild an iterator over a dictionary, at the same position of the real dictionary."""
-    # The iterator is over the dictionary itself, since it must see later writes to the dictionary.
+    """Rebuild an iterator over a dictionary, at the same position of the rebuilt dictionary. Raises
+    CannotRebuildError if its keys change.
+    """
+    # The iterator must see later writes to the dictionary, so the new iterator is over the dictionary itself.
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
     consumed = 1  # more than the number of items: the iterator is exhausted
@@ -117,8 +122,9 @@ _OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])):
 
 
 def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
-    """Rebuild an iterator over a list, at the same position of the real list."""
-    # The list may be filled after the iterator is made, also with items that the program appended.
+    """Rebuild an iterator over a list, at the same position of the rebuilt list."""
+    # The list may get its items after the iterator is made. The program may have appended some of these
+    # items.
     _, (items, *_), *state = obj.__reduce__()
     if not state or not issubclass(type(items), list):
         return reduce(rebuilder, obj)
@@ -130,7 +136,10 @@ def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 
 def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
-    """Rebuild a weak reference to a live object. Raises CannotRebuildError if it has a callback."""
+    """Rebuild a weak reference to a live object.
+
+    Raises CannotRebuildError if the weak reference is dead or has a callback.
+    """
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
@@ -138,7 +147,9 @@ def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
 
 
 def _comparing_key(rebuilder: Rebuilder, obj: object) -> ast.expr:
-    """Rebuild a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
+    """Rebuild an object of ``functools.cmp_to_key``: the key function, or the key that this function returned
+    for an item.
+    """
     compare, *held = [part for part in gc.get_referents(obj) if part is not COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")
     rebuilt = call(make, rebuilder.expr(compare))

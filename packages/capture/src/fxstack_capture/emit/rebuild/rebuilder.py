@@ -1,7 +1,8 @@
 """Values of the trace as expressions. Each object has one expression, so identity and aliasing are kept.
 
-A value is, in this order, reloaded by its source, an output of the graph, a constant, or made by the rule of
-its kind (``rules``). A rule takes the rebuilder and the object and returns the expression.
+The rebuilder tries four ways in this order: reload the value by its source, take it from an output of the
+graph, use a constant, call the rule of its class (``rules``). A rule takes the rebuilder and the object and
+returns the expression.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 
 class Rebuilder:
-    """Emit values into ``builder.body``, and collect graph outputs for tensors and symbolic numbers.
+    """Emit values into ``builder.body``, and collect the tensors and symbolic numbers that the graph has to
+    return.
 
-    If ``early``, a mutable object is made empty at once and filled at the end (``finish``), so that a cycle
+    If ``early``, a mutable object is made empty at first and filled at the end (``finish``), so that a cycle
     through a tuple can be built. Otherwise a mutable object is written as a display if possible. ``rule_for``
     returns the rule of a class (``rules.rule_for``).
     """
@@ -42,16 +44,18 @@ class Rebuilder:
         self.result = builder.fresh("out")
         """The name of the variable that holds the outputs of the graph."""
         self._output_of: dict[Any, ast.expr] = {}
-        """By the id of a tensor, or by type and expression of a number: the expression of its output."""
+        """Maps the id of a tensor, or the type and expression of a number, to the expression of its graph
+        output.
+        """
         self._known: dict[int, ast.expr] = {}
-        """By the id of an object: its expression."""
+        """Maps the id of an object to its expression."""
         self._keep: list[object] = []
         self._open: dict[int, Callable[[], ast.expr] | None] = {}
-        """By id of an object that is being rebuilt: the function that makes it empty, or None if it cannot start
-        empty.
+        """Maps the id of an object that is being rebuilt to the function that makes it empty. None if the
+        object cannot start empty.
         """
         self._fills: list[Callable[[], None]] = []
-        """Functions that emit the contents of objects that were made empty (``finish``)."""
+        """Functions that emit the contents of the objects that were made empty. ``finish`` calls them."""
 
     def expr(self, obj: Any) -> ast.expr:
         """Return a name or literal for ``obj``, any object of the trace.
@@ -59,7 +63,8 @@ class Rebuilder:
         The first call for an object emits its construction.
         """
         if type(obj) in PYTHON_LITERALS:
-            # Literals need no variable. An int or a text may contain the address of a proxy, which only this trace has.
+            # Literals need no variable. An int or a text is no plain literal if it contains the ``id`` of a
+            # proxy, because only this trace has the proxy.
             write = _LITERALS.get(type(obj))
             return ast.Constant(obj) if write is None else write(self, obj)
         expression = self._known.get(id(obj))
@@ -71,7 +76,8 @@ class Rebuilder:
     def _integer(self, number: int) -> ast.expr:
         """Return an expression for an int.
 
-        A recorded ``id`` or ``hash`` of a proxy becomes the call on the real object.
+        If the int is a recorded ``id`` or ``hash`` of a proxy, the expression calls ``id`` or ``hash`` on the
+        real object.
         """
         address = self.trace.objects.addresses.found(number)
         if address is None:
@@ -79,7 +85,11 @@ class Rebuilder:
         return self._address(*address)
 
     def _text(self, text: str) -> ast.expr:
-        """Return an expression for a text. A recorded ``id`` or ``hash`` in it is computed from the real object."""
+        """Return an expression for a text.
+
+        If the text contains a recorded ``id`` or ``hash`` of a proxy, the expression computes this part from
+        the real object.
+        """
         parts: list[ast.expr] = []
         end = 0
         for match, function, obj in self.trace.objects.addresses.in_text(text):
@@ -97,10 +107,10 @@ class Rebuilder:
     def remember(self, obj: object, rebuilt: ast.expr) -> None:
         """Register the expression of ``obj``, so that later uses get the same object.
 
-        Rules call this before they rebuild parts that may refer to ``obj``.
+        A rule calls this before it rebuilds parts that may refer to ``obj``.
         """
         self._known[id(obj)] = rebuilt
-        # The table is keyed by ids, so the objects must stay alive as long as the table.
+        # The tables are keyed by ids, so the objects must live as long as the tables.
         self._keep.append(obj)
 
     def assign(self, value: ast.expr, hint: str) -> ast.expr:
@@ -120,10 +130,11 @@ class Rebuilder:
         empty: Callable[[], ast.expr],
         fill: Callable[[ast.expr], None],
     ) -> ast.expr:
-        """Make ``obj`` by ``display``, or by ``empty`` and ``fill`` if ``obj`` contains itself or if ``early``.
+        """Make ``obj`` by ``display``. If ``early`` or if ``obj`` contains itself, make it by ``empty`` and
+        ``fill``.
 
-        For rules. ``display`` returns the expression of the full object. ``empty`` returns the expression of an
-        empty one, and ``fill`` emits its contents.
+        Rules call this. ``display`` returns the expression of the full object. ``empty`` returns the
+        expression of an empty object. ``fill`` emits the contents.
         """
         hint = type(obj).__name__
 
@@ -150,7 +161,7 @@ class Rebuilder:
     def finish(self) -> None:
         """Emit the contents of the objects that were made empty.
 
-        ``FrameWriter.finish`` calls this after all values are asked for.
+        ``FrameWriter.finish`` calls this after it has asked for all values.
         """
         while self._fills:
             self._fills.pop(0)()
@@ -158,7 +169,7 @@ class Rebuilder:
     # --- kinds ---------------------------------------------------------------------------------
 
     def _make(self, obj: object) -> ast.expr:
-        """Emit an object that has no expression so far. Return its expression."""
+        """Emit an object that has no expression yet. Return its expression."""
         if id(obj) in self._open:
             begin = self._open[id(obj)]
             # An immutable object that contains itself cannot be built in one step. A mutable object can start empty.
@@ -191,7 +202,9 @@ class Rebuilder:
         return rebuilt
 
     def _construct(self, construction: Construction) -> ast.expr:
-        """Emit the construction of a tensor of a wrapper subclass. Its attributes follow as attribute writes."""
+        """Emit the construction of a tensor of a wrapper subclass. The replayed attribute writes set its
+        attributes later.
+        """
         keywords = [ast.keyword(name, self.expr(value)) for name, value in construction.keywords.items()]
         arguments = [self.expr(value) for value in construction.arguments]
         name = type(construction.made).__name__
@@ -199,9 +212,9 @@ class Rebuilder:
         return self.assign(ast.Call(maker, arguments, keywords), name)
 
     def source_of(self, obj: object) -> Source | None:
-        """Return the source of a proxy, or None for an object made during the trace.
+        """Return the source of a proxy, or None for an object that was made during the trace.
 
-        Such an object must be rebuilt.
+        An object without a source must be rebuilt.
         """
         source = self.trace.objects.source_of(obj)
         if source is None and issubclass(type(obj), torch.Tensor):
@@ -217,7 +230,7 @@ class Rebuilder:
 
         The first call adds the output.
         """
-        # Symbolic numbers with one expression have many wrappers. They share one graph output.
+        # Several wrappers of symbolic numbers may have one expression. They share one graph output.
         key = id(value) if isinstance(value, torch.Tensor) else (type(value), value.node.expr)
         output = self._output_of.get(key)
         if output is None:

@@ -24,7 +24,9 @@ _EXACT: dict[type, Rule] = {
 
 
 def rule_for(cls: type) -> Rule:
-    """Return the rule of exactly this class, of its kind of class, or of instances in general."""
+    """Return the rule that is registered for exactly this class, else the rule of its kind of class, else the
+    rule for any instance.
+    """
     rule = _EXACT.get(cls)
     if rule is not None:
         return rule

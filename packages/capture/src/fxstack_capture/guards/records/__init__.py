@@ -1,8 +1,8 @@
-"""Guard records: the conditions under which a compiled entry may be used again.
+"""Guard records: the conditions under which a compiled entry may be used for another call.
 
-The trace writes the records. ``guards.tree`` compiles the records of a trace into one native tree. A class of records
-is one kind of guard and holds everything about the kind except the C function that checks it: see ``check.Check``.
-Records are data: no method runs the check.
+The trace writes the records. ``guards.tree`` compiles the records of a trace into one native tree. Each class
+of records is one kind of guard. The class describes everything about the kind; only the check itself is a C
+function (see ``check.Check``). Records are data: no method runs the check.
 """
 
 from fxstack_capture.guards.records.check import Check, Guard, GuardSet, Relation

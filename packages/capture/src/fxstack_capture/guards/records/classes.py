@@ -15,20 +15,21 @@ NOT_FOUND: Any = object()
 An attribute whose value is None is recorded as None.
 """
 _MAX_NAMES = 8
-"""The number of attributes that a text names."""
+"""The largest number of attributes that a message names."""
 
 
 def _attribute(value: object) -> str:
-    """Return the text of an attribute's value for a message: "missing" or a short ``repr``."""
+    """Return the text of an attribute's value for a message: "missing", or a short ``repr``."""
     return "missing" if value is NOT_FOUND else short(value)
 
 
 @dataclass(frozen=True, slots=True)
 class ClassUnchanged(Check):
-    """Raw lookups of ``names`` along the MRO give the recorded objects (``NOT_FOUND``: no attribute).
+    """The class still has the recorded attributes.
 
-    The check compares the class's version tag first, and the names only if the tag changed. ``mro``: the
-    class and its bases in MRO order, if the program has asked for them, else ().
+    Raw lookups of ``names`` along the MRO give the recorded objects, or no attribute (``NOT_FOUND``). The
+    check compares the version tag of the class first. It looks the names up only if the tag has changed.
+    ``mro`` is compared if the program has read the bases of the class.
     """
 
     names: tuple[str, ...]
@@ -36,7 +37,7 @@ class ClassUnchanged(Check):
     values: tuple[object, ...] = field(compare=False, repr=False)
     """The value of each name during the trace, in the order of ``names``."""
     mro: tuple[type, ...] = ()
-    """The class and its bases during the trace, or () if the bases do not matter."""
+    """The class and its bases during the trace. Empty if the program has not read the bases."""
 
     cost = 6
     kinds = ("CLASS_MATCH",)
@@ -76,16 +77,17 @@ class ClassUnchanged(Check):
 
 @dataclass(frozen=True, slots=True)
 class SubclassIs(Check):
-    """The answer of the abstract class ``cls`` for a class: ``_abc._abc_subclasscheck(cls, value)``.
+    """The abstract class ``cls`` gives the recorded answer: whether the guarded class is a subclass.
 
-    Registering a class with ``cls`` changes the answer. The check compares the number of registrations in the
-    process first, and asks ``cls`` only if the number changed.
+    The answer is that of ``_abc._abc_subclasscheck(cls, value)``. Registering a class with ``cls`` may change
+    the answer. The check first compares the number of registrations in the process. It asks ``cls`` only if
+    the number has changed.
     """
 
     cls: type = field(compare=False)
     """The abstract class."""
     key: int
-    """The id of ``cls``. Records compare it in place of ``cls``, whose metaclass may define ``__eq__``."""
+    """The id of ``cls``. Records are compared by it, because the metaclass of ``cls`` may define ``__eq__``."""
     answer: bool
     """The answer during the trace."""
 

@@ -13,7 +13,9 @@ from fxstack_capture.sources import Source
 
 @dataclass(frozen=True, slots=True)
 class LengthIs(Check):
-    """C-level length of a list, tuple, dict, set, frozenset, deque or a subclass."""
+    """The length, read in C, of a list, tuple, dict, set, frozenset or deque, or of an instance of a
+    subclass.
+    """
 
     length: int
     """The demanded number of items."""
@@ -36,11 +38,11 @@ class LengthIs(Check):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeysAre(Check):
-    """The keys of a dictionary in order. Constants are compared by type and value, other keys by identity.
+    """The keys of a dictionary, by default in order.
 
-    With ``ordered=False`` the order is not compared. Two records are compared in the same way. Neither the
-    comparison nor the hash of a record runs ``__eq__`` or ``__hash__`` of a key, since these methods may be
-    the program's.
+    Constant keys are compared by type and value, other keys by identity. The comparison and the hash of two
+    records follow the same rules. Neither runs ``__eq__`` or ``__hash__`` of a key, because these methods may
+    be the program's.
     """
 
     keys: tuple[object, ...]
@@ -55,7 +57,9 @@ class KeysAre(Check):
     weak_tuples = ("keys",)
 
     def _identity(self) -> tuple[object, ...]:
-        """Return what two records compare: the order flag, and for each key its type, and its value or id."""
+        """Return the parts by which two records are compared: the order flag, and the type and value (or id)
+        of each key.
+        """
         plain = ((type(key), key if type(key) in _PLAIN_KEYS else id(key)) for key in self.keys)
         return self.ordered, *plain
 
@@ -83,7 +87,7 @@ _PLAIN_KEYS = frozenset({str, int})
 
 @dataclass(frozen=True, slots=True)
 class HasKey(Check):
-    """Whether a constant key is in a dictionary or set (C-level access)."""
+    """A dictionary or set has, or does not have, a constant key. The check reads the container in C."""
 
     key: object
     """The constant key."""
@@ -95,7 +99,7 @@ class HasKey(Check):
     compared = ("key",)
 
     def lower(self, source: Source) -> LoweredCheck:
-        # Looking for an attribute need not materialise the dictionary of the instance.
+        # A lookup of an attribute does not create the dictionary of the instance.
         if is_instance_key(source, self.key):
             return source.base, "HasAttr", self.arguments()
         return source, "HasKey", self.arguments()
@@ -112,7 +116,8 @@ class HasKey(Check):
 
 @dataclass(frozen=True, slots=True)
 class MembersAre(Check):
-    """An instance dictionary has none of the keys ``absent``, and an empty dict under each of the keys ``empty``.
+    """An instance dictionary has none of the keys ``absent``. Under each of the keys ``empty`` it has an
+    empty dict.
 
     The record combines the guards that every call of a module without hooks needs.
     """

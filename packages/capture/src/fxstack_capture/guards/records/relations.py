@@ -39,7 +39,7 @@ class SameObject(Relation):
 
 @dataclass(frozen=True, slots=True)
 class _OfAll(Relation):
-    """A relation of the guarded value and of the values at ``others``, all to each other."""
+    """A relation that holds between each two of the values: the guarded value and the values at ``others``."""
 
     others: tuple[Source, ...]
     """The sources of the other values."""
@@ -50,11 +50,11 @@ class _OfAll(Relation):
         return (tuple(map(register, (source, *self.others))),)
 
     def _names(self, name: str) -> list[str]:
-        """Return the Python names of the values: ``name`` for the guarded value, then those of ``others``."""
+        """Return the Python names of the values: ``name``, then the names of ``others``."""
         return [name, *(python_name(source.name) for source in self.others)]
 
     def _forbid(self, relation: str) -> str:
-        """Return the text for ``demand`` that no two values have ``relation``, for example "share memory with"."""
+        """Return the text of ``demand``: no two values have ``relation``, for example "share memory with"."""
         text = f"must not {relation} {', '.join(source.name for source in self.others)}"
         if len(self.others) == 1:
             return text
@@ -63,7 +63,7 @@ class _OfAll(Relation):
 
 @dataclass(frozen=True, slots=True)
 class AllDistinct(_OfAll):
-    """The objects at the guard's own source and at the sources ``others`` are pairwise different."""
+    """The guarded object and the objects at ``others`` are pairwise different."""
 
     cost = 10
     kinds = ("TENSOR_MATCH", "NO_TENSOR_ALIASING")
@@ -81,7 +81,7 @@ class AllDistinct(_OfAll):
 
 @dataclass(frozen=True, slots=True)
 class NoOverlap(_OfAll):
-    """The storages of the guarded tensor and of the tensors at ``others`` are pairwise disjoint memory."""
+    """The storages of the guarded tensor and of the tensors at ``others`` do not overlap in memory."""
 
     cost = 20
     kinds = ("TENSOR_MATCH", "STORAGE_OVERLAPPING")
@@ -112,16 +112,16 @@ class SharesStorage(_OfAll):
 
 @dataclass(frozen=True, slots=True)
 class ShapeHolds(Relation):
-    """A boolean sympy expression over integer (or float) symbols. Each symbol is read from its source.
+    """A condition on sizes and other numbers: a boolean sympy expression over integer or float symbols.
 
-    The guard's own source is the source of the first symbol. ``text`` is the expression in the names of the
-    program, for example "x.size(0) > 1".
+    Each symbol is read from its source. The guard's own source is the source of the first symbol. ``text`` is
+    the expression in the program's names, for example "x.size(0) > 1".
     """
 
     expr: sympy.Basic
     """The expression, for example ``s0 > 1``."""
     symbols: tuple[tuple[sympy.Symbol, Source], ...]
-    """Each symbol of the expression, and its source."""
+    """The symbols of the expression, each with its source."""
     text: str
     """The expression for messages, in the names of the program."""
 

@@ -15,12 +15,13 @@ from fxstack_capture.guards.torch_state import GETTERS, TorchState, difference, 
 from fxstack_capture.sources import Source
 
 _Numbers = tuple[int | None, ...]
-"""Sizes or strides of a tensor. None stands for a number that is not demanded."""
+"""Sizes or strides of a tensor. None stands for a number that the guard does not check."""
 
 
 def _shown(numbers: _Numbers | None) -> str:
-    """Return the text of sizes or strides for a message, for example "(2, *)": ``*`` is a number that is not
-    demanded.
+    """Return the text of sizes or strides for a message, for example "(2, *)".
+
+    ``*`` stands for a number that the guard does not check.
     """
     if numbers is None:
         return "any"
@@ -28,9 +29,9 @@ def _shown(numbers: _Numbers | None) -> str:
 
 
 def _demanded(demanded: _Numbers | None, numbers: _Numbers | None) -> _Numbers | None:
-    """Return the present ``numbers`` with None in the dimensions that ``demanded`` leaves open.
+    """Return the current ``numbers``, with None in the dimensions that ``demanded`` leaves open.
 
-    Then a message shows no change in a dimension that the guard does not check.
+    A message then shows no change in a dimension that the guard does not check.
     """
     if demanded is None or numbers is None or len(demanded) != len(numbers):
         return None if demanded is None else numbers
@@ -46,9 +47,8 @@ def _each(method: str, numbers: Iterable[int | None]) -> list[str]:
 class TensorIs(Check):
     """The facts about a tensor on which a graph is specialised.
 
-    ``sizes`` and ``strides`` hold None for a dynamic number, whose relations are ``ShapeHolds``. ``cls`` is
-    the exact Python type. ``keyset`` is the raw dispatch key set of the real tensor, without the thread-local
-    include and exclude sets. ``device`` is a torch.device, ``dtype`` a torch.dtype.
+    None in ``sizes`` or ``strides`` stands for a dynamic number; ``ShapeHolds`` records are its conditions.
+    ``keyset`` is the raw dispatch key set of the tensor, without the thread-local include and exclude sets.
     """
 
     cls: type
@@ -62,15 +62,17 @@ class TensorIs(Check):
     layout: object
     """A ``torch.layout``."""
     requires_grad: bool
-    """The demanded answer of ``tensor.requires_grad``."""
+    """The demanded value of ``tensor.requires_grad``."""
     sizes: _Numbers
     """The demanded sizes. None stands for a dynamic size."""
     strides: _Numbers | None
-    """The demanded strides with None for dynamic strides. None if any strides will do."""
+    """The demanded strides, with None for a dynamic stride. None in place of the tuple if any strides will
+    do.
+    """
     storage_offset: int | None = None
     """The demanded offset in elements, or None if any offset will do."""
     is_leaf: bool | None = None
-    """The demanded answer of ``tensor.is_leaf``, or None if it does not matter."""
+    """The demanded value of ``tensor.is_leaf``, or None if it does not matter."""
 
     cost = 10
     kinds = ("TENSOR_MATCH",)
@@ -78,7 +80,7 @@ class TensorIs(Check):
     weak_fields = ("cls",)
 
     def _texts(self) -> dict[str, str]:
-        """Return the facts as texts by name, for the comparison in ``describe``."""
+        """Return the facts as texts, name -> text. ``describe`` compares them."""
         return {
             "class": short(self.cls),
             "dtype": str(self.dtype),
@@ -99,7 +101,7 @@ class TensorIs(Check):
         )
 
     def condition(self, name: str) -> str:
-        """The dispatch keys are not in the text. Nearly always the other facts determine them."""
+        """Omit the dispatch keys, because the other facts nearly always determine them."""
         parts = [f"type({name}) is {literal(self.cls)}", f"{name}.dtype == {self.dtype}"]
         parts += [f"str({name}.device) == '{self.device}'", f"{name}.requires_grad is {self.requires_grad}"]
         if self.layout is not torch.strided:
@@ -131,12 +133,12 @@ class TensorIs(Check):
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorIs:
-    """Return all static facts of a tensor. Sizes and the strides of a strided layout are numbers.
+    """Return all static facts of a tensor. All sizes, and all strides of a strided tensor, are numbers.
 
-    The facts do not demand ``storage_offset`` and ``is_leaf``. The caller replaces dynamic entries of
-    ``sizes`` and ``strides`` by None and sets ``storage_offset`` and ``is_leaf`` if they matter
-    (``dataclasses.replace``).
+    ``storage_offset`` and ``is_leaf`` are None. By ``dataclasses.replace``, the caller sets them if they
+    matter, and replaces dynamic sizes and strides by None.
     """
+    # The program's ``__torch_function__`` must not run.
     with torch_compat.DisableTorchFunction():
         strided = tensor.layout is torch.strided
         return TensorIs(
@@ -152,14 +154,15 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
 
 
 def _marks(names: tuple[str, ...], dims: tuple[Any, ...]) -> str:
-    """Return the text of the marked dimensions by mark, for example "_dynamo_dynamic_indices [0]", or "none"."""
+    """Return the marked dimensions as text, for example "_dynamo_dynamic_indices [0]", or "none"."""
     shown = [f"{name} {sorted(marked)}" for name, marked in zip(names, dims, strict=True) if marked]
     return ", ".join(shown) or "none"
 
 
 @dataclass(frozen=True, slots=True)
 class MarksWithin(Check):
-    """Each attribute ``names[i]`` of a tensor is missing, or a set of dimensions that are all in ``dims[i]``.
+    """Each attribute ``names[i]`` of a tensor is missing, or is a set of dimensions that are all in
+    ``dims[i]``.
 
     Therefore a tensor with fewer marks than the tensor of the trace can use the compiled entry.
     """

@@ -13,7 +13,7 @@ from fxstack_capture.guards.text import class_name, literal, short
 
 @dataclass(frozen=True, slots=True)
 class TypeIs(Check):
-    """``type(value) is cls``."""
+    """The type of the value is exactly ``cls``."""
 
     cls: type
     """The exact class."""
@@ -29,7 +29,7 @@ class TypeIs(Check):
         cls = self.cls
         if cls is type(None):
             return f"{name} is None"
-        # A builtin class such as ``function`` has no name that an expression can use.
+        # No Python name leads to a builtin class such as ``function``, so the text calls ``unchanged``.
         if cls.__module__ == "builtins" and getattr(builtins, cls.__name__, None) is not cls:
             return f"type({name}).__name__ == {cls.__name__!r}"
         return f"type({name}) is {literal(cls)}"
@@ -40,9 +40,9 @@ class TypeIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class WordIs(Check):
-    """An int whose absolute value is below 2**62, so that compiled code can compute with the int.
+    """An int whose absolute value is below 2**62.
 
-    Symbolic numbers have 64 bits. Python's ints have no bounds.
+    Compiled code computes symbolic numbers with 64 bits. Python's ints have no bounds.
     """
 
     cost = 1
@@ -57,7 +57,7 @@ class WordIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class IdentityIs(Check):
-    """``value is obj``.
+    """The value is the object ``obj`` itself.
 
     If ``obj`` supports weak references, the entry does not keep ``obj`` alive and dies with ``obj``.
     """
@@ -65,7 +65,7 @@ class IdentityIs(Check):
     obj: object = field(compare=False)
     """The demanded object."""
     key: int
-    """The id of ``obj``. Records compare it in place of ``obj``, whose ``__eq__`` may be the program's."""
+    """The id of ``obj``. Records are compared by it, because ``obj`` may have an ``__eq__`` of the program."""
     weak: bool = False
 
     cost = 1
@@ -85,7 +85,8 @@ class IdentityIs(Check):
         if inspect.isclass(obj) or inspect.isroutine(obj):
             full_name = f"{getattr(obj, '__module__', None) or 'builtins'}.{obj.__qualname__}"
             full_name = full_name.removeprefix("builtins.").removeprefix("__main__.")
-            # ``torch.relu is torch.relu`` says nothing, so a value that has the object's name is "unchanged".
+            # ``torch.relu is torch.relu`` would say nothing. If the value has the name of the object, the
+            # text says "unchanged".
             if full_name.rpartition(".")[2] not in re.findall(r"\w+", name)[-1:]:
                 return f"{name} is {full_name}"
         return f"unchanged({name})"
@@ -93,10 +94,10 @@ class IdentityIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class Equals(Check):
-    """Same type and equal value.
+    """The value has the same type and is equal.
 
-    The value is an int, float, complex, str or bytes, or a tuple or frozenset of such values. Floats are
-    compared bit by bit, so that NaN equals NaN.
+    It is an int, float, complex, str or bytes, or a tuple or frozenset of such values. Floats are compared
+    bit by bit, so that NaN equals NaN.
     """
 
     value: object
@@ -115,7 +116,7 @@ class Equals(Check):
             return f"{name} is {value}"
         if isinstance(value, str | bytes):
             return f"{name} == {value!r}"
-        # Zeros have signs, and NaN is unequal to NaN.
+        # Zeros have signs, and NaN is not equal to itself.
         if isinstance(value, float | complex) and (value == 0 or "nan" in repr(value)):
             return f"repr({name}) == {repr(value)!r}"
         return f"type({name}) is {type(value).__name__} and {name} == {literal(value)}"
@@ -144,7 +145,7 @@ class RangeIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class SlotUnset(Check):
-    """The ``__slots__`` member ``owner.__dict__[attr]`` of the object is unset."""
+    """The slot ``attr`` of the object is unset. The class ``owner`` defines the slot."""
 
     owner: type
     """The class that defines the slot."""

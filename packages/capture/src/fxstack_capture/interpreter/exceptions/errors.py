@@ -10,17 +10,18 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 class InterruptedTracing(BaseException):
-    """The user pressed Control-C while a frame was traced. ``account`` raises it in place of KeyboardInterrupt.
+    """The user pressed Control-C while a frame was traced.
 
-    Handlers of the program do not catch this exception.
+    ``account`` replaces KeyboardInterrupt by this exception, so that no handler of the program catches it.
     """
 
 
 class Flight:
-    """What the program sees of an exception that propagates through interpreted frames: its context and traceback.
+    """The context and traceback, as the program sees them, of an exception that propagates through
+    interpreted frames.
 
-    ``anew``: a statement raised the exception, and ``account`` has not set its context yet. ``counted``:
-    ``traceback`` already has an entry for the current frame.
+    ``anew``: a statement has just raised the exception, and ``account`` has not set its context yet.
+    ``counted``: ``traceback`` already has an entry for the current frame.
     """
 
     __slots__ = ("anew", "context", "counted", "error", "traceback")
@@ -40,7 +41,8 @@ class Flight:
         self.counted = counted
 
 
-# These setters do not call the ``__setattr__`` of the exception's class, as CPython does not.
+# CPython sets these attributes without the ``__setattr__`` of the exception's class. These setters do the
+# same.
 _set_cause = BaseException.__dict__["__cause__"].__set__
 _set_context = BaseException.__dict__["__context__"].__set__
 _set_traceback = BaseException.__dict__["__traceback__"].__set__
@@ -62,9 +64,10 @@ def set_traceback(error: BaseException, traceback: TracebackType | None) -> None
 
 
 def chain_context(exception: BaseException, handled: BaseException | None) -> None:
-    """Set ``__context__`` of ``exception``, raised while the program handles ``handled``, as CPython does.
+    """Set ``__context__`` of ``exception`` as CPython does if the program raises it while handling
+    ``handled``.
 
-    A chain of contexts from ``handled`` that leads to ``exception`` is cut, so no cycle arises.
+    If the chain of contexts from ``handled`` leads to ``exception``, the chain is cut to avoid a cycle.
     """
     if handled is None or handled is exception:
         return
@@ -88,9 +91,11 @@ _INSIDE = re.compile(r"\bSym(Int|Float|Bool)\b|\bTraceGenerator\b|\bFakeTensor\b
 
 
 def name_types_as_outside(error: BaseException) -> None:
-    """Replace the tracer's class names in the message of an error from C code: ``SymInt`` by ``int``, and so on.
+    """Replace class names of the tracer in the message of an error from C code, for example ``SymInt`` by
+    ``int``.
 
-    ``account`` calls this before a handler of the program sees the error. An array's class breaks the graph.
+    ``account`` calls this before a handler of the program sees the error. Raises GraphBreak if the message
+    names the tracer's class of arrays.
     """
     text = error.args[0] if error.args else None
     if type(text) is str and isinstance(error, TypeError) and _ARRAY.search(text):
@@ -100,12 +105,16 @@ def name_types_as_outside(error: BaseException) -> None:
 
 
 def mentions_symbols(error: BaseException) -> bool:
-    """Return whether the message names a symbolic number, which C code may have refused in place of an int."""
+    """Return whether the message names a symbolic number. C code may have refused the number where it accepts
+    an int.
+    """
     return _SYMBOL.search(str(error)) is not None
 
 
 def _outside_name(match: re.Match[str]) -> str:
-    """Return the name that eager prints for the tracer class in ``match``, for example ``int`` for ``SymInt``."""
+    """Return the name in eager's message for the tracer class in ``match``, for example ``int`` for
+    ``SymInt``.
+    """
     if match.group() == "FakeTensor":
         return "Tensor"
     return (match.group(1) or "generator").lower()
@@ -125,7 +134,8 @@ def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
 def unbound_cell(frame: Frame, index: int) -> NameError:
     """Return CPython's error for the empty cell in slot ``index``.
 
-    UnboundLocalError for a cell of this function, NameError for a cell of an enclosing function.
+    This is UnboundLocalError for a cell of the function itself, and NameError for a cell of an enclosing
+    function.
     """
     name = frame.program.names[index]
     if name in frame.code.co_cellvars:

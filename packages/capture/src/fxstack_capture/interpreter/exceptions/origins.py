@@ -1,12 +1,13 @@
 """Decide whether an exception in interpreted code is the program's exception or a failure of the compiler.
 
-Handlers of the program (``except KeyError``) must never see a failure of the compiler. Rules that interpret
-an exception (the end of a loop, a missing attribute) must not see such a failure either. If no frame of the
-program has seen the exception yet, the traceback tells the instruction that raised it. The exception is the
-program's if the compiler raised it on purpose (``raise``), or if it left one of the few functions that call
-code of the program (``callers``). Any other exception below the compiler is a failure: plain Python decides
-what the program does. If an exception ends the whole frame, plain Python runs in any case
-(``driver.reports.mistakes``).
+Handlers of the program (``except KeyError``) must never see a failure of the compiler. The same holds for
+rules that interpret an exception, such as the end of a loop or a missing attribute.
+
+The question arises when no frame of the program has seen the exception yet. The traceback then names the
+instruction that raised it. The exception is the program's in two cases: the compiler raised it on purpose
+(``raise``), or it left one of the few functions that call code of the program (``callers``). Any other
+exception from the compiler is a failure, and plain Python runs the frame. An exception that ends the whole
+frame needs no decision, because plain Python runs in any case (``driver.reports.mistakes``).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _LIBRARIES: Final = (
     str(_TORCH / "_subclasses") + "/",
     str(_TORCH / "fx") + "/",
 )
-"""Code that only the compiler runs."""
+"""Folders of code that only the compiler calls."""
 _ARITHMETIC: Final = str(_TORCH / "fx" / "experimental" / "sym_node.py")
-"""The file that computes the present values of symbolic numbers. Its errors are the program's errors."""
+"""The file that computes the current values of symbolic numbers. Its errors are the program's errors."""
 _RAISING: Final = tuple(
     _OWN + part for part in ("calls/", "interpreter/", "numpy_side/", "torch_side/", "objects/", "trace/")
 )
-"""Folders whose ``raise`` statements raise errors of the program on purpose."""
+"""Folders whose ``raise`` statements raise the program's errors on purpose."""
 
 
 def demand_program(error: BaseException) -> None:
@@ -52,7 +53,8 @@ def demand_program(error: BaseException) -> None:
 def _is_failure(error: BaseException) -> bool:
     """Return whether a defect of this package raised ``error``.
 
-    The program's own exceptions pass through calls of ``CALLERS`` or leave a ``raise`` of the interpreter.
+    The program's own exceptions leave a call in one of ``CALLERS``, or a ``raise`` in one of the folders
+    ``_RAISING``.
     """
     innermost = raised = error.__traceback__
     while raised is not None:
@@ -60,7 +62,7 @@ def _is_failure(error: BaseException) -> bool:
             innermost = raised
         last, raised = raised, raised.tb_next
     if innermost is None or not innermost.tb_frame.f_code.co_filename.startswith(_OWN):
-        return False  # a function outside of this package that is registered as a caller of the program
+        return False  # a registered caller of the program outside of this package
     if last is innermost and _kind(innermost) & (Kind.RAISES | Kind.RERAISES):
         file = innermost.tb_frame.f_code.co_filename
         return isinstance(error, AssertionError) or not file.startswith(_RAISING)
@@ -73,7 +75,7 @@ def _is_failure(error: BaseException) -> bool:
 def _is_ours(entry: TracebackType) -> bool:
     """Return whether a traceback entry belongs to this package or to a registered caller of the program.
 
-    Polyfills count as code of the program.
+    Polyfills do not count, because they represent code of the program.
     """
     code = entry.tb_frame.f_code
     if code.co_filename == polyfill.__file__:
@@ -82,10 +84,10 @@ def _is_ours(entry: TracebackType) -> bool:
 
 
 def _calls(entry: TracebackType) -> bool:
-    """Return whether the instruction at which a traceback entry stands is a call."""
+    """Return whether a traceback entry is at a call instruction."""
     return Kind.CALLS in _kind(entry)
 
 
 def _kind(entry: TracebackType) -> Kind:
-    """Return the properties of the instruction at which a traceback entry stands."""
+    """Return the properties of the instruction of a traceback entry."""
     return kind_of(dis.opname[entry.tb_frame.f_code.co_code[entry.tb_lasti]])

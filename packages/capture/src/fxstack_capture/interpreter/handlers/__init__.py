@@ -1,5 +1,5 @@
 """Instruction handlers: small functions ``(frame, operand) -> next step or None``.
 
-A handler has the name of its opcode, or a name that begins with it; a docstring that begins with a version ("3.13:")
-describes the handler of the opcode from this version on. ``versions`` has the handler and operand of each opcode.
+The name of a handler is the name of its opcode, or begins with it. If a handler serves only some Python
+versions, its docstring names them. ``versions`` has the handler and operand of each opcode.
 """

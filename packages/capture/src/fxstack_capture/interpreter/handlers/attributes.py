@@ -18,7 +18,7 @@ def load_attr(frame: Frame, name: str) -> None:
 def load_method_null_below(frame: Frame, name: str) -> None:
     """Replace the object on top of the stack with NULL and the bound method (Python 3.11 and 3.12).
 
-    CPython accepts this pair in place of the function and self.
+    A call accepts this pair in place of the function and ``self``.
     """
     stack = frame.stack
     stack[-1:] = (NULL, frame.objects.load_attr(stack[-1], name))
@@ -49,20 +49,21 @@ def delete_attr(frame: Frame, name: str) -> None:
 def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
     """Pop the operands of ``super().name`` or ``super(cls, self).name``, and return the attribute.
 
-    ``explicit``: the program wrote the arguments of ``super``.
+    ``explicit``: the program wrote arguments for ``super``.
     """
     stack = frame.stack
     fn, cls, instance = stack[-3:]
     del stack[-3:]
-    # The program may have rebound the name ``super``. Then the call gets the arguments of the source.
+    # The program may have bound the name ``super`` to another object. The call then gets only the arguments
+    # in the source.
     args = (cls, instance) if explicit or fn is builtins.super else ()
     return frame.objects.load_attr(frame.calls.call(fn, args, {}), name)
 
 
 def load_super_attr(frame: Frame, operand: tuple[str, bool]) -> None:
-    """Replace ``super``, class and receiver on the stack with the attribute.
+    """Replace ``super``, the class and the receiver on the stack with the attribute.
 
-    ``operand``: name, and whether the program passed arguments to ``super``.
+    ``operand`` contains the name, and whether the program passed arguments to ``super``.
     """
     name, explicit = operand
     frame.stack.append(_super_attr(frame, name, explicit=explicit))

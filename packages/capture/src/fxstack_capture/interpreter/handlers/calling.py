@@ -1,4 +1,4 @@
-"""Calls, and creation of functions."""
+"""Calls, and the creation of functions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fxstack_capture.interpreter.handlers.containers import is_iterable
 def call(frame: Frame, count: int) -> None:
     """Call a callable. The stack holds, from the bottom, two slots and the arguments.
 
-    3.11, 3.12: the slots are NULL and the callable, or the method and self. 3.13: callable and NULL, or
-    method and self.
+    In 3.11 and 3.12, the slots are NULL and the callable, or the method and ``self``. From 3.13 on, they are
+    the callable and NULL, or the method and ``self``.
     """
     stack = frame.stack
     if count:
@@ -36,7 +36,7 @@ def call(frame: Frame, count: int) -> None:
 def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
     """Call with keyword arguments (Python 3.11 and 3.12).
 
-    ``operand``: the number of arguments, and the names of the last of them.
+    ``operand`` contains the number of arguments, and the names of the last arguments.
     """
     count, names = operand
     stack = frame.stack
@@ -54,13 +54,15 @@ def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
 
 
 def call_kw(frame: Frame, count: int) -> None:
-    """Call with keyword arguments, whose names are a tuple on top of the stack (from Python 3.13 on)."""
+    """Call with keyword arguments (from Python 3.13 on). Their names are a tuple on top of the stack."""
     names = frame.stack.pop()
     call_with_names(frame, (count, names))
 
 
 def call_function_ex_above_null(frame: Frame, _operand: int) -> None:
-    """Call with ``*args`` and ``**kwargs``. The slot of ``kwargs`` always exists and may be NULL (Python 3.14)."""
+    """Call with ``*args`` and ``**kwargs`` (Python 3.14). The stack slot of ``kwargs`` always exists and may
+    be NULL.
+    """
     named = frame.stack[-1] is not NULL
     if not named:
         frame.stack.pop()
@@ -81,7 +83,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
             name = type(args).__name__
             raise TypeError(f"{described} argument after * must be an iterable, not {name}")
         args = frame.calls.call(tuple, (args,), {})
-    frame.objects.expand(kwargs)  # ``kwargs`` may be a lazy dictionary from before a graph break
+    frame.objects.expand(kwargs)  # ``kwargs`` may be a lazy dictionary that comes from before a graph break
     stack.append(frame.calls.call_linked(fn, args, kwargs))
 
 
@@ -100,7 +102,7 @@ def _new_function(
 def make_function(frame: Frame, flags: int) -> None:
     """Create a function with its defaults and closure (Python 3.11 and 3.12).
 
-    The flags tell which of closure, annotations, keyword defaults and defaults are on the stack.
+    The flags say which of these are on the stack: closure, annotations, keyword defaults, defaults.
     """
     stack = frame.stack
     code = stack.pop()
@@ -117,16 +119,18 @@ def make_function(frame: Frame, flags: int) -> None:
 
 
 def _annotations(pairs: Any) -> dict[str, Any]:
-    """Return annotations as a dictionary. ``pairs`` is the compiler's flat tuple: name, value, name, value."""
+    """Return annotations as a dictionary. ``pairs`` is the compiler's flat tuple (name, value, name, value,
+    ...).
+    """
     if isinstance(pairs, dict):
         return pairs
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def make_plain_function(frame: Frame, _operand: object) -> None:
-    """Create a function without attributes, which SET_FUNCTION_ATTRIBUTE sets (from Python 3.13 on)."""
+    """Create a function without attributes (from Python 3.13 on). SET_FUNCTION_ATTRIBUTE sets them later."""
     code = frame.stack.pop()
-    # FunctionType requires a closure of the right length. Empty cells keep its place.
+    # FunctionType requires a closure of the right length, so empty cells take its place.
     closure = tuple(CellType() for _ in code.co_freevars) or None
     frame.stack.append(_new_function(frame, code, None, closure))
 
@@ -140,7 +144,7 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
         # closure first, so no other attribute is lost.
         fn = _new_function(frame, fn.__code__, None, value)
     elif flag == 16:
-        fn.__annotate__ = value  # 3.14
+        fn.__annotate__ = value  # since Python 3.14
     elif flag == 4:
         fn.__annotations__ = _annotations(value)
     elif flag == 2:
@@ -154,11 +158,13 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
 
 
 def subscript_generic(frame: Frame, _operand: object) -> None:
-    """Replace a tuple of type parameters by ``Generic[T]``, the base of ``class C[T]`` (from Python 3.12 on)."""
+    """Replace a tuple of type parameters by ``Generic[T]`` (from Python 3.12 on). ``class C[T]`` has this
+    base.
+    """
     frame.stack[-1] = typing.Generic[frame.stack[-1]]  # type: ignore[index]
 
 
 def set_function_type_params(frame: Frame, _operand: object) -> None:
-    """Set ``__type_params__`` of a generic function, ``def f[T]()`` (from Python 3.12 on)."""
+    """Set ``__type_params__`` of a generic function ``def f[T]()`` (from Python 3.12 on)."""
     parameters = frame.stack.pop()
     frame.objects.store_attr(frame.stack[-1], "__type_params__", parameters)

@@ -34,7 +34,7 @@ def build_list(frame: Frame, count: int) -> None:
 def build_set(frame: Frame, count: int) -> None:
     """Push a set of ``count`` items.
 
-    The call of ``set`` is traced, because the items' ``__hash__`` may be the program's.
+    The call of ``set`` is traced, because the ``__hash__`` of an item may be the program's.
     """
     frame.stack.append(frame.calls.call(set, (_pop_many(frame.stack, count),), {}))
 
@@ -52,7 +52,10 @@ def build_const_key_map(frame: Frame, count: int) -> None:
 
 
 def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
-    """Return a dictionary. Calls of ``dict.__setitem__`` are traced: the keys' ``__hash__`` may be the program's."""
+    """Return a dictionary of the keys and values.
+
+    Calls of ``dict.__setitem__`` are traced, because the ``__hash__`` of a key may be the program's.
+    """
     if all(type(key) in _PLAIN_KEYS for key in keys):
         return dict(zip(keys, values, strict=True))
     result: dict[Any, Any] = {}
@@ -61,7 +64,7 @@ def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
     return result
 
 
-# Hashing and comparing keys of these types runs no code of the program.
+# The hash and comparison of keys of these types run no code of the program.
 _PLAIN_KEYS = frozenset({str, int, bool, type(None), bytes})
 
 
@@ -75,9 +78,10 @@ def build_string(frame: Frame, count: int) -> None:
 
 
 def _target(frame: Frame, depth: int) -> Any:
-    """Return the container, ``depth`` values below the top, that a comprehension or display fills.
+    """Return the container that a comprehension or display fills. It is ``depth`` values below the top.
 
-    If the graph broke earlier while this code filled the container, the container is lazy. Reading it adds guards.
+    If the graph broke while this code filled the container, the container is lazy. Reading it then adds
+    guards.
     """
     target = frame.stack[-depth]
     frame.objects.expand(target)
@@ -93,7 +97,7 @@ def list_append(frame: Frame, depth: int) -> None:
 def set_add(frame: Frame, depth: int) -> None:
     """Pop a value, and add it to the set of a comprehension ``depth`` values below.
 
-    A traced call of ``set.add`` does it if the value's ``__hash__`` may be the program's.
+    If the ``__hash__`` of the value may be the program's, the call of ``set.add`` is traced.
     """
     value = frame.stack.pop()
     if type(value) in _PLAIN_KEYS:
@@ -105,7 +109,7 @@ def set_add(frame: Frame, depth: int) -> None:
 def map_add(frame: Frame, depth: int) -> None:
     """Pop a key and a value, and add them to the dict of a comprehension ``depth`` values below.
 
-    A traced call of ``dict.__setitem__`` does it if the key's ``__hash__`` may be the program's.
+    If the ``__hash__`` of the key may be the program's, the call of ``dict.__setitem__`` is traced.
     """
     stack = frame.stack
     key, value = stack[-2:]
@@ -117,7 +121,10 @@ def map_add(frame: Frame, depth: int) -> None:
 
 
 def list_extend(frame: Frame, depth: int) -> None:
-    """Extend a list with the iterable ``x`` of ``[*x]`` or ``f(*x)``. Raise CPython's TypeError for other values."""
+    """Extend a list with the iterable ``x`` of ``[*x]`` or ``f(*x)``.
+
+    Raises CPython's TypeError if ``x`` is not iterable.
+    """
     iterable = frame.stack.pop()
     target = _target(frame, depth)
     if type(iterable) is tuple:
@@ -129,20 +136,25 @@ def list_extend(frame: Frame, depth: int) -> None:
 
 
 def is_iterable(value: object) -> bool:
-    """Return whether CPython accepts ``value`` for ``*value``: its class has ``__iter__`` or the sequence protocol."""
+    """Return whether CPython accepts ``value`` in ``*value``.
+
+    Its class has ``__iter__``, or implements the sequence protocol.
+    """
     namespaces = [base.__dict__ for base in type(value).__mro__]
     iterate = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
     return iterate is not None or any("__getitem__" in ns for ns in namespaces)
 
 
 def set_update(frame: Frame, depth: int) -> None:
-    """Add the items of the iterable of ``{*x}`` to a set."""
+    """Add the items of the iterable in ``{*x}`` to a set."""
     iterable = frame.stack.pop()
     frame.calls.call(set.update, (_target(frame, depth), iterable), {})
 
 
 def _is_mapping(frame: Frame, value: object) -> bool:
-    """Return whether ``dict.update`` treats ``value`` as a mapping: ``value`` has an attribute ``keys``."""
+    """Return whether ``dict.update`` treats ``value`` as a mapping. It does if ``value`` has an attribute
+    ``keys``.
+    """
     if isinstance(value, dict):
         return True
     try:
@@ -154,7 +166,7 @@ def _is_mapping(frame: Frame, value: object) -> bool:
 
 
 def dict_update(frame: Frame, depth: int) -> None:
-    """Add the items of the mapping of ``{**x}`` to a dict. Later keys replace earlier keys."""
+    """Add the items of the mapping in ``{**x}`` to a dict. Later keys replace earlier keys."""
     mapping = frame.stack.pop()
     if not _is_mapping(frame, mapping):
         raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
@@ -164,19 +176,22 @@ def dict_update(frame: Frame, depth: int) -> None:
 def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
     """Return the handler of DICT_MERGE (``f(**x)``).
 
-    Its TypeErrors name the callable, which lies ``position`` slots below the dictionary.
+    Its TypeErrors name the callable. The callable lies ``position`` slots below the dictionary.
     """
 
     def dict_merge(frame: Frame, depth: int) -> None:
-        """Add the items of the mapping of ``f(**x)`` to the keywords. Raise TypeError for a repeated keyword."""
+        """Add the items of the mapping in ``f(**x)`` to the keyword arguments.
+
+        Raises TypeError for a repeated keyword.
+        """
         mapping = frame.stack.pop()
         target = _target(frame, depth)
         fn = frame.stack[-depth - position]
         if not _is_mapping(frame, mapping):
             name = type(mapping).__name__
             raise TypeError(f"{callable_description(fn)} argument after ** must be a mapping, not {name}")
-        # ``keys`` and ``__getitem__`` of the mapping may be code of the program. A new dictionary collects the
-        # items, so that this code runs once, before the search for duplicates.
+        # ``keys`` and ``__getitem__`` of the mapping may be code of the program. This code must run only
+        # once, so a new dictionary collects the items before the search for duplicates.
         update: dict[Any, Any] = {}
         frame.calls.call(dict.update, (update, mapping), {})
         for key in update:
@@ -193,14 +208,17 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
 
 
 def _iterator(frame: Frame, value: object) -> Any:
-    """Return the iterator of a value to unpack. Raise CPython's TypeError if the value is not iterable."""
+    """Return the iterator of a value to unpack. Raises CPython's TypeError if the value is not iterable."""
     if not is_iterable(value):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     return frame.calls.iterate(value)
 
 
 def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any]:
-    """Return the first ``count`` items. Raises ValueError if there are fewer (``expected``: see ``_too_few``)."""
+    """Return the first ``count`` items. Raises ValueError if there are fewer.
+
+    ``expected`` is the argument of ``_too_few``.
+    """
     items: list[Any] = []
     while len(items) < count:
         try:
@@ -214,14 +232,17 @@ def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any
 
 
 def _too_few(expected: str, got: int) -> ValueError:
-    """Return CPython's ValueError of an unpacking that found only ``got`` items (``expected``: "3" or "at least 3")."""
+    """Return CPython's ValueError for an unpacking that found only ``got`` items.
+
+    ``expected`` is the number in the message, for example "3" or "at least 3".
+    """
     return ValueError(f"not enough values to unpack (expected {expected}, got {got})")
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:
     """Replace the value on the stack with its ``count`` items.
 
-    Raise CPython's ValueError for another number of items.
+    Raises CPython's ValueError if the value has another number of items.
     """
     stack = frame.stack
     value = stack.pop()
@@ -230,7 +251,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
         return
     iterator = _iterator(frame, value)
     items = _take(frame, iterator, count, str(count))
-    # CPython advances the iterator once more, which the program can see.
+    # CPython advances the iterator once more. The program can observe this.
     try:
         frame.calls.next(iterator)
     except StopIteration as end:
@@ -243,7 +264,10 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def unpack_ex(frame: Frame, operand: int) -> None:
-    """Unpack a value for ``*a, b = value``. The low byte counts targets before the star, the high byte after it."""
+    """Unpack a value for ``*a, b = value``.
+
+    The low byte of ``operand`` counts the targets before the star. The high byte counts the targets after it.
+    """
     before, after = operand & 0xFF, operand >> 8
     stack = frame.stack
     value = stack.pop()

@@ -22,7 +22,7 @@ def before_with(frame: Frame, _operand: object) -> None:
 def load_special(frame: Frame, name: str) -> None:
     """Replace a context manager by its bound method ``name`` and a NULL (Python 3.14).
 
-    ``name`` is ``__enter__`` or ``__exit__``: a ``with`` statement has one such step for each.
+    ``name`` is ``__enter__`` or ``__exit__``. A ``with`` statement has one such step for each method.
     """
     manager = frame.stack[-1]
     kind = type(manager)
@@ -40,18 +40,20 @@ _ASYNCHRONOUS = (
 
 
 def _full_name(cls: type) -> str:
-    """Return the qualified name of a class, with its module unless that is ``builtins`` or ``__main__``.
+    """Return the qualified name of a class. Its module precedes the name unless it is ``builtins`` or
+    ``__main__``.
 
-    Messages of Python 3.14 use it (``load_special``).
+    Messages of Python 3.14 contain this name (``load_special``).
     """
     plain = cls.__module__ in {"builtins", "__main__"}
     return cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
-    """Return the bound ``__enter__`` or ``__exit__`` (``name``), looked up in the class of ``manager``.
+    """Return the bound method ``name`` (``__enter__`` or ``__exit__``), looked up in the class of
+    ``manager``.
 
-    Raise TypeError with the text ``missing`` if the class lacks the method.
+    Raises TypeError with the text ``missing`` if the class lacks the method.
     """
     try:
         return frame.objects.load_special(manager, name)
@@ -61,12 +63,14 @@ def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
 
 
 def with_except_start(frame: Frame, _operand: object) -> None:
-    """Call ``__exit__`` with the exception, and push the result. A true result drops the exception."""
+    """Call ``__exit__`` with the exception, and push the result. A true result suppresses the exception."""
     _exit(frame, -4)
 
 
 def with_except_start_above_null(frame: Frame, _operand: object) -> None:
-    """Call ``__exit__`` as ``with_except_start`` does, for Python 3.14, where a NULL lies above the method."""
+    """Call ``__exit__`` as ``with_except_start`` does (Python 3.14). A NULL lies above the method on the
+    stack.
+    """
     _exit(frame, -5)
 
 

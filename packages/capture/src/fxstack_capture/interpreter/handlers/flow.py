@@ -12,7 +12,7 @@ from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.program import LEAVE
 
 _PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(""))))
-"""Iterators whose ``next`` runs no user code and cannot fail."""
+"""Types of iterators whose ``next`` runs no code of the program and cannot fail."""
 
 
 def jump(_frame: Frame, target: int) -> int:
@@ -45,7 +45,7 @@ def pop_jump_if_not_none(frame: Frame, target: int) -> int | None:
 
 
 def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
-    """Keep the condition and jump if it is true, else pop it (``or``)."""
+    """Keep the condition and jump if it is true. Otherwise pop it (``or``)."""
     if truth_of_check(frame, frame.stack[-1], frame.pc):
         return target
     frame.stack.pop()
@@ -53,7 +53,7 @@ def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
 
 
 def jump_if_false_or_pop(frame: Frame, target: int) -> int | None:
-    """Keep the condition and jump if it is false, else pop it (``and``)."""
+    """Keep the condition and jump if it is false. Otherwise pop it (``and``)."""
     if not truth_of_check(frame, frame.stack[-1], frame.pc):
         return target
     frame.stack.pop()
@@ -68,9 +68,10 @@ def get_iter(frame: Frame, _operand: object) -> None:
 
 @calls_program
 def for_iter(frame: Frame, target: int) -> int | None:
-    """Push the next item of the iterator on top of the stack, or pop the iterator and jump to ``target`` at its end.
+    """Push the next item of the iterator on top of the stack. At its end, pop the iterator and jump to
+    ``target``.
 
-    Iterators that cannot run code of the program are advanced directly.
+    An iterator that cannot run code of the program is advanced directly.
     """
     stack = frame.stack
     iterator = stack[-1]
@@ -100,5 +101,8 @@ def return_const(frame: Frame, value: object) -> int:
 
 
 def unsupported(_frame: Frame, construct: str) -> NoReturn:
-    """Break the graph at a construct that the trace does not interpret, for example ``construct`` "async for"."""
+    """Break the graph at a construct that the trace does not interpret.
+
+    ``construct`` is its name in the message, for example "async for".
+    """
     raise graph_break("unsupported-bytecode", construct)

@@ -10,7 +10,7 @@ from fxstack_capture.interpreter.program import LEAVE
 
 
 def return_generator(frame: Frame, _operand: object) -> int:
-    """Suspend the frame before its first statement. Its result, for the caller, is the generator."""
+    """Suspend the frame before its first statement. The caller gets the generator as the result."""
     frame.stack.append(TraceGenerator(frame))
     frame.pc += 1
     frame.suspended = True
@@ -42,14 +42,17 @@ def _send(frame: Frame, receiver: object, value: object) -> Any:
 
 
 def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
-    """Send a value to the inner iterator of ``yield from``. When it ends, its result replaces it (Python 3.11)."""
+    """Send a value to the inner iterator of ``yield from`` (Python 3.11). When it ends, its result replaces
+    it.
+    """
     return send(frame, target, popped=2)
 
 
 def send(frame: Frame, target: int, popped: int = 1) -> int | None:
-    """Send a value to the inner iterator of ``yield from``. When it ends, END_SEND pops it (from Python 3.12 on).
+    """Send a value to the inner iterator of ``yield from`` (from Python 3.12 on).
 
-    ``popped``: the number of values that the result replaces then.
+    When the iterator ends, END_SEND pops it later. ``popped`` is the number of values that its result then
+    replaces.
     """
     stack = frame.stack
     try:
@@ -62,7 +65,7 @@ def send(frame: Frame, target: int, popped: int = 1) -> int | None:
 
 
 def cleanup_throw(frame: Frame, _operand: object) -> None:
-    """Handle an exception that the inner iterator raised in reply to a ``throw`` (from Python 3.12 on)."""
+    """Handle an exception from the inner iterator that followed a ``throw`` (from Python 3.12 on)."""
     stack = frame.stack
     exception = stack[-1]
     if not isinstance(exception, StopIteration):
@@ -71,7 +74,7 @@ def cleanup_throw(frame: Frame, _operand: object) -> None:
 
 
 def convert_stop_iteration(frame: Frame, _operand: object) -> None:
-    """Replace a StopIteration that leaves a generator's body by a RuntimeError (from Python 3.12 on)."""
+    """Replace a StopIteration that leaves the body of a generator by a RuntimeError (from Python 3.12 on)."""
     stack = frame.stack
     if isinstance(stack[-1], StopIteration):
         stack[-1] = stop_iteration_error(stack[-1])

@@ -1,4 +1,6 @@
-"""Unary, binary, comparison and subscript operators. Plain numbers and strings are computed without ``calls``."""
+"""Unary, binary, comparison and subscript operators. Operators of plain numbers and strings are computed
+directly, without ``calls``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.objects.kinds import append_only_lists
 
 SCALARS = frozenset({int, float, str, bool})
-"""Types whose operators among each other run no code of the program and depend on their operands alone."""
+"""Types whose operators run no code of the program and depend only on their operands, if both have such a
+type.
+"""
 
 
 @calls_program
@@ -29,13 +33,15 @@ def binary_op(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
 
 
 def compare_to_bool(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
-    """Compare two operands and convert the result to bool, which only a jump uses (from Python 3.13 on)."""
+    """Compare two operands and convert the result to bool (from Python 3.13 on). Only a jump uses the result."""
     binary_op(frame, op)
     to_bool(frame, None)
 
 
 def is_op(frame: Frame, invert: int) -> None:
-    """Push ``left is right``. A comparison of two objects from outside adds a guard that they stay different."""
+    """Push ``left is right``. If both objects are from outside and differ, add a guard that they stay
+    different.
+    """
     stack = frame.stack
     right = stack.pop()
     left = stack[-1]
@@ -45,7 +51,7 @@ def is_op(frame: Frame, invert: int) -> None:
 
 
 def contains_op(frame: Frame, invert: int) -> None:
-    """Replace container and item with ``item in container``, or its negation if ``invert`` is set."""
+    """Replace the container and the item with ``item in container``. If ``invert`` is set, negate the result."""
     stack = frame.stack
     container = stack.pop()
     contained = frame.calls.binary(operator.contains, container, stack[-1])
@@ -65,14 +71,16 @@ def unary_not(frame: Frame, _operand: object) -> None:
 
 
 def to_bool(frame: Frame, _operand: object) -> None:
-    """Replace a condition with its truth value (from Python 3.13 on), for the jump that is the next step."""
+    """Replace a condition with its truth value (from Python 3.13 on). The next step jumps on it."""
     stack = frame.stack
     if type(stack[-1]) is not bool:
         stack[-1] = truth_of_check(frame, stack[-1], frame.pc + 1)
 
 
 def binary_subscr(frame: Frame, _operand: object) -> None:
-    """Replace container and key with the item. Of a lazy list, only the item at the index is read and guarded."""
+    """Replace the container and the key with the item. For a lazy list, read and guard only the item at the
+    index.
+    """
     stack = frame.stack
     key = stack.pop()
     if type(stack[-1]) is list and id(stack[-1]) in frame.objects.append_only:
@@ -88,7 +96,7 @@ def binary_subscr(frame: Frame, _operand: object) -> None:
 
 
 def binary_slice(frame: Frame, _operand: object) -> None:
-    """Replace container and bounds with ``container[start:stop]`` (from Python 3.12 on)."""
+    """Replace the container and the bounds with ``container[start:stop]`` (from Python 3.12 on)."""
     stack = frame.stack
     container, start, stop = stack[-3:]
     stack[-3:] = (frame.calls.binary(operator.getitem, container, slice(start, stop)),)
@@ -123,6 +131,6 @@ def delete_subscr(frame: Frame, _operand: object) -> None:
 
 
 def get_len(frame: Frame, _operand: object) -> None:
-    """Push the length of the subject of a ``match`` statement, which stays on the stack."""
+    """Push the length of the subject of a ``match`` statement. The subject stays on the stack."""
     stack = frame.stack
     stack.append(frame.calls.call(len, (stack[-1],), {}))

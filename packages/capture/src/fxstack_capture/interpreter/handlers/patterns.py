@@ -16,19 +16,19 @@ _MATCH_SELF_FLAG = 1 << 22
 
 
 def match_sequence(frame: Frame, _operand: object) -> None:
-    """Push whether a sequence pattern (``case [a, b]``) accepts the subject, which stays on the stack."""
+    """Push whether a sequence pattern (``case [a, b]``) accepts the subject. The subject stays on the stack."""
     frame.stack.append(_is_a(frame, collections.abc.Sequence, _SEQUENCE_FLAG))
 
 
 def match_mapping(frame: Frame, _operand: object) -> None:
-    """Push whether a mapping pattern (``case {"a": a}``) accepts the subject, which stays on the stack."""
+    """Push whether a mapping pattern (``case {"a": a}``) accepts the subject. The subject stays on the stack."""
     frame.stack.append(_is_a(frame, collections.abc.Mapping, _MAPPING_FLAG))
 
 
 def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
     """Return whether patterns treat the value on top of the stack as an instance of ``abstract``.
 
-    CPython sets ``flag`` in a class that inherits from ``abstract`` or was registered with it.
+    CPython sets ``flag`` in classes that inherit from ``abstract`` or are registered with it.
     """
     kind = type(frame.stack[-1])
     note_answers(frame.objects, kind, abstract)
@@ -36,13 +36,16 @@ def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
 
 
 def match_keys(frame: Frame, _operand: object) -> None:
-    """Push the values of the keys of ``case {"a": a}`` as a tuple, or None if the subject lacks a key."""
+    """Push the values for the keys of ``case {"a": a}`` as a tuple. Push None if the subject lacks a key."""
     subject, keys = frame.stack[-2:]
     frame.stack.append(_values_of(frame, subject, keys))
 
 
 def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the values of ``keys`` in a mapping, or None if a key is missing. Raises ValueError for equal keys."""
+    """Return the values of ``keys`` in a mapping, or None if a key is missing.
+
+    Raises ValueError if two keys are equal.
+    """
     if not keys:
         return ()
     get = frame.objects.load_attr(subject, "get")
@@ -63,11 +66,13 @@ def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[An
 def match_class_called(noun: str) -> Callable[[Frame, int], None]:
     """Return the handler of MATCH_CLASS.
 
-    ``noun``: what the TypeError calls a class, "type" in Python 3.11, "class" from 3.12.
+    ``noun`` is the word for a class in the TypeError: "type" in Python 3.11, "class" from 3.12 on.
     """
 
     def match_class(frame: Frame, count: int) -> None:
-        """Replace subject, class and attribute names by the tuple of the attributes, or by None without a match."""
+        """Replace the subject, the class and the attribute names by the tuple of the attributes, or by None
+        if nothing matches.
+        """
         stack = frame.stack
         subject, cls, keywords = stack[-3:]
         if not isinstance(cls, type):
@@ -80,7 +85,8 @@ def match_class_called(noun: str) -> Callable[[Frame, int], None]:
 def _class_attributes(
     frame: Frame, matched: tuple[Any, type], count: int, keywords: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
-    """Return the attributes that the sub-patterns of a class pattern match, or None if the subject does not match.
+    """Return the attributes that the sub-patterns of a class pattern match. Return None if the subject does
+    not match.
 
     ``count`` is the number of positional sub-patterns.
     """
@@ -107,7 +113,9 @@ def _class_attributes(
 
 
 def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
-    """Return ``__match_args__``, and whether a positional pattern matches the subject itself, as in ``int(x)``."""
+    """Return ``__match_args__`` of the class, and whether a positional pattern matches the subject itself, as
+    in ``int(x)``.
+    """
     try:
         names = frame.objects.load_attr(cls, "__match_args__")
     except AttributeError as missing:
@@ -130,9 +138,9 @@ def _check_count(cls: type, count: int, allowed: int) -> None:
 def _add_attribute(
     frame: Frame, matched: tuple[Any, Any], name: str, so_far: tuple[set[str], list[Any]]
 ) -> bool:
-    """Add the name to the names and its value to the values in ``so_far``.
+    """Add ``name`` to the names in ``so_far``, and its value to the values in ``so_far``.
 
-    Return False if the subject lacks the attribute. Raises TypeError for a name that occurs twice in the pattern.
+    Return False if the subject lacks the attribute. Raises TypeError if the pattern contains the name twice.
     """
     subject, cls = matched
     seen, attributes = so_far

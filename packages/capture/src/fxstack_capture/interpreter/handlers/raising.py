@@ -1,4 +1,7 @@
-"""Raise, catch and handle exceptions. ``except*`` splits and combines groups as CPython's ``exceptions.c``."""
+"""Raise, catch and handle exceptions.
+
+``except*`` splits and combines exception groups as ``exceptions.c`` of CPython does.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,12 @@ def raise_varargs(frame: Frame, count: int) -> None:
 
 
 def _instance(frame: Frame, raised: object, message: str) -> BaseException:
-    """Return ``raised`` if it is an exception, or the result of calling the exception class ``raised``.
+    """Return ``raised`` if it is an exception. If it is an exception class, call it and return the result.
 
-    Raise TypeError with the text ``message`` for any other value.
+    Raises TypeError with the text ``message`` for any other value.
     """
     if isinstance(raised, type) and issubclass(raised, BaseException):
+        # The constructor may be code of the program.
         instance = frame.calls.call(raised, (), {})
         if not isinstance(instance, BaseException):
             raise TypeError(
@@ -53,7 +57,8 @@ def reraise(frame: Frame, _operand: object) -> None:
 def push_exc_info(frame: Frame, _operand: object) -> None:
     """Begin an ``except`` or ``finally`` block.
 
-    The exception on the stack becomes the handled exception. The outer handled exception is saved below it.
+    The exception on the stack becomes the handled exception. The exception that was handled before is saved
+    below it.
     """
     stack = frame.stack
     exception = stack[-1]
@@ -64,13 +69,13 @@ def push_exc_info(frame: Frame, _operand: object) -> None:
 
 
 def pop_except(frame: Frame, _operand: object) -> None:
-    """End an ``except`` or ``finally`` block: pop the outer handled exception, and restore it."""
+    """End an ``except`` or ``finally`` block: pop the saved exception, which is handled again."""
     frame.interp.handled.value = frame.stack.pop()
     frame.handling -= 1
 
 
 def check_exc_match(frame: Frame, _operand: object) -> None:
-    """Push whether the exception matches the class or tuple of an ``except`` clause."""
+    """Push whether the exception matches the class, or tuple of classes, of an ``except`` clause."""
     stack = frame.stack
     wanted = stack.pop()
     for cls in wanted if isinstance(wanted, tuple) else (wanted,):
@@ -91,7 +96,7 @@ def _matches(cls: type, wanted: object) -> bool:
 
 
 def check_eg_match(frame: Frame, _operand: object) -> None:
-    """Split an exception group for an ``except*`` clause: push the matching part or None above the rest."""
+    """Split an exception group for an ``except*`` clause. Push the rest, then the matching part or None."""
     stack = frame.stack
     wanted = stack.pop()
     _check_star_types(wanted)
@@ -103,7 +108,7 @@ def check_eg_match(frame: Frame, _operand: object) -> None:
 
 
 def prep_reraise_star(frame: Frame, _operand: object) -> None:
-    """Replace the group and the list of exceptions from its ``except*`` clauses by the exception to raise, or None."""
+    """Replace a group and the exceptions from its ``except*`` clauses by the exception to raise, or None."""
     stack = frame.stack
     raised = stack.pop()
     stack[-1] = _reraised_group(frame.calls, stack[-1], raised)
@@ -115,6 +120,7 @@ def prep_reraise_star(frame: Frame, _operand: object) -> None:
 def _check_star_types(wanted: object) -> None:
     """Raise CPython's TypeError if a class after ``except*`` is no exception class, or is a group class."""
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
+    # Two loops, because CPython checks all classes for the first error before the second.
     for cls in classes:
         if not _is_exception_class(cls):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
@@ -124,9 +130,9 @@ def _check_star_types(wanted: object) -> None:
 
 
 def _match_group(calls: Calls, exception: BaseException | None, wanted: object) -> tuple[Any, Any]:
-    """Return the matching part and the rest of an exception. Each may be None.
+    """Return the matching part and the rest of an exception. Either may be None.
 
-    A matching exception that is not a group is wrapped in a group.
+    A matching exception that is not a group is put into a new group.
     """
     if exception is None:
         return None, None
@@ -137,6 +143,7 @@ def _match_group(calls: Calls, exception: BaseException | None, wanted: object) 
         return _new_group(calls, "", (exception,)), None
     if not isinstance(exception, BaseExceptionGroup):
         return None, exception
+    # A subclass may override ``split`` and return any object.
     pair = calls.call(type(exception).split, (exception, wanted), {})
     if not isinstance(pair, tuple):
         name, got = type(exception).__name__, type(pair).__name__
@@ -150,7 +157,7 @@ def _match_group(calls: Calls, exception: BaseException | None, wanted: object) 
 def _reraised_group(calls: Calls, original: BaseException, raised: list[Any]) -> Any:
     """Return the exception that an ``except*`` statement raises at its end, or None.
 
-    The result combines new exceptions with the parts that no clause handled.
+    The result combines new exceptions with the parts that no clause has handled.
     """
     if not raised:
         return None
@@ -173,7 +180,10 @@ def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
 
 
 def _same_metadata(exception: BaseException, original: BaseException) -> bool:
-    """Return whether ``exception`` has the notes, traceback, cause and context of ``original``: a reraised part."""
+    """Return whether ``exception`` is a part of ``original`` that a clause raised again.
+
+    Such a part has the notes, traceback, cause and context of ``original``.
+    """
     if not isinstance(exception, BaseExceptionGroup):
         return False
     return (
@@ -185,18 +195,20 @@ def _same_metadata(exception: BaseException, original: BaseException) -> bool:
 
 
 def _projection(calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]) -> Any:
-    """Return the part of ``original`` whose leaves are in the groups ``keep``, with the nesting of ``original``."""
+    """Return the part of ``original`` with the leaves that are in the groups ``keep``. The nesting stays that
+    of ``original``.
+    """
     leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
 
     def is_reraised(exception: BaseException) -> bool:
-        """Return whether an exception of the group was reraised unchanged."""
+        """Return whether an exception of the group was raised again unchanged."""
         return not isinstance(exception, BaseExceptionGroup) and id(exception) in leaves
 
     return calls.native(BaseExceptionGroup.split, (original, is_reraised), {})[0]
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """Return the exceptions of a group that are no groups, at any depth."""
+    """Return the leaves of a group: the exceptions at any depth that are not groups."""
     leaves: list[BaseException] = []
     for exception in group.exceptions:
         leaves += _leaves(exception) if isinstance(exception, BaseExceptionGroup) else (exception,)

@@ -14,7 +14,7 @@ _ITERATORS: frozenset[type] = frozenset(
     {GeneratorType, enumerate, zip, map, filter}
     | {v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")}
 )
-_HOLDERS = _ITERATORS | {tuple}  # zip refers to a tuple
+_HOLDERS = _ITERATORS | {tuple}  # a zip keeps its iterators in a tuple
 
 
 def nop(_frame: Frame, _operand: object) -> None:
@@ -22,18 +22,20 @@ def nop(_frame: Frame, _operand: object) -> None:
 
 
 def pop_top(frame: Frame, _operand: object) -> None:
-    """Drop the top of the stack. Break the graph if the drop would close a generator from outside."""
+    """Drop the top of the stack. Break the graph if this would close a generator from outside."""
     value = frame.stack[-1]
-    # Dropping the iterator would close a generator from outside, which is a side effect.
+    # Closing a generator from outside is a side effect.
     if type(value) in _ITERATORS and closes(value):
         raise graph_break("side-effect-call", "generator.close")
     frame.stack.pop()
 
 
 def closes(value: object) -> bool:
-    """Return whether dropping the last reference to ``value`` runs ``finally`` blocks of generators from outside.
+    """Return whether dropping the last reference to ``value`` runs ``finally`` blocks of a generator from
+    outside.
 
-    In compiled code, variables of the earlier code would hold a reference until the frame ends.
+    Compiled code drops the reference later than plain Python: variables of the code before the break hold it
+    until the frame ends.
     """
     if type(value) is GeneratorType:
         return value.gi_suspended and bool(value.gi_code.co_exceptiontable)
@@ -56,13 +58,13 @@ def push_null(frame: Frame, _operand: object) -> None:
 
 
 def copy(frame: Frame, depth: int) -> None:
-    """Push the value ``depth`` slots from the top; 1 is the top itself."""
+    """Push a copy of the value ``depth`` slots from the top. The top itself is 1."""
     stack = frame.stack
     stack.append(stack[-depth])
 
 
 def swap(frame: Frame, depth: int) -> None:
-    """Exchange the top with the value ``depth`` slots from the top."""
+    """Exchange the top with the value ``depth`` slots from the top. The top itself is 1."""
     stack = frame.stack
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 

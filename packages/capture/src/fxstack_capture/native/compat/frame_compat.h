@@ -36,8 +36,8 @@ typedef struct _PyInterpreterFrame InterpreterFrame;
 
 /* --- fields ------------------------------------------------------------------------------------ */
 
-/* A variable of a frame. Since 3.14 it is a tagged reference. Its lowest bit says that the frame does not
- * own a reference count. */
+/* A variable of a frame. Since 3.14 it is a tagged reference. If the lowest bit is set, the frame does not own a
+ * reference count. */
 #if FXSTACK_314
 typedef _PyStackRef Slot;
 #define EMPTY_SLOT PyStackRef_NULL
@@ -102,15 +102,15 @@ static inline PyFunctionObject *frame_function(InterpreterFrame *f) { return f->
 static inline Py_ssize_t code_framesize(PyCodeObject *c) {
     return c->co_nlocalsplus + c->co_stacksize + (Py_ssize_t)FRAME_SPECIALS_SIZE;
 }
-/* 3.11 computes the frame size from co_stacksize. A larger co_stacksize is visible as code.co_stacksize,
- * and has no other effect. */
+/* 3.11 computes the frame size from co_stacksize. The larger co_stacksize is visible as code.co_stacksize. It
+ * has no other effect. */
 static inline void code_grow_framesize(PyCodeObject *c, Py_ssize_t by) { c->co_stacksize += (int)by; }
 #define request_code_extra_index _PyEval_RequestCodeExtraIndex
 #define set_code_extra _PyCode_SetExtra
 #define get_code_extra _PyCode_GetExtra
 #endif
 
-/* The referent of a weak reference, borrowed; None if it was freed. */
+/* The referent of a weak reference, borrowed. None if the referent has been freed. */
 static inline PyObject *weak_target(PyObject *reference) { return ((PyWeakReference *)reference)->wr_object; }
 
 /* --- disposing of a frame that never started ----------------------------------------------------
@@ -151,8 +151,8 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
 /* A frame that has returned keeps its variables until the caller of the evaluator clears the frame.
  * Release the variables now. */
 static inline void frame_let_go(InterpreterFrame *f) {
-    /* A frame object that somebody holds exposes the variables to Python code. The compiler makes frame objects, too,
-     * where it looks for the caller's line; nobody holds these. */
+    /* If somebody holds a frame object, Python code can read the variables through it. The compiler also makes
+     * frame objects, where it looks for the caller's line, but nobody holds these. */
     if (f->frame_obj != NULL && Py_REFCNT(f->frame_obj) > 1) return;
     for (int i = 0; i < f->f_code->co_nlocalsplus; i++) slot_clear(&f->localsplus[i]);
 }
@@ -175,9 +175,9 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
 #define RECURSION_RESTORE(ts) (void)0
 #endif
 
-/* Extra recursion depth for the compiler, in addition to the depth that the program has left. A program
- * that has almost reached its recursion limit is still compiled (or refused), and handles its own
- * RecursionError. */
+/* The compiler's own recursion depth, in addition to the depth that the program has left. Without it, a program
+ * that has almost reached its recursion limit could not be compiled. Such a program is compiled (or refused),
+ * and handles its own RecursionError. */
 #define COMPILER_DEPTH 2000
 #if FXSTACK_312
 #define RECURSION_LEFT(ts) ((ts)->py_recursion_remaining)
@@ -192,8 +192,8 @@ static inline int code_argument_slots(PyCodeObject *c) {
            !!(c->co_flags & CO_VARKEYWORDS);
 }
 
-/* Replace the code object of a frame that has not started. 0: the data stack has no room for the larger
- * frame here. */
+/* Replaces the code object of a frame that has not started. 0: the data stack has no room for the larger frame
+ * at this place. */
 static inline int frame_swap_code(PyThreadState *ts, InterpreterFrame *f, PyCodeObject *code) {
     PyCodeObject *old = frame_code(f);
     PyObject **base = (PyObject **)f;

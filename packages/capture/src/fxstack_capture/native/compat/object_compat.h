@@ -5,7 +5,7 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
 
-/* The inline values of an instance without a dictionary object, or NULL. In the second case `dict`
+/* Returns the inline values of an instance that has no dictionary object. Otherwise returns NULL, and `dict`
  * receives the dictionary (borrowed; NULL if the instance has none). Never creates a dictionary. */
 static inline PyDictValues *instance_values(PyObject *object, PyObject **dict) {
     PyTypeObject *type = Py_TYPE(object);

@@ -1,14 +1,13 @@
 /* Compiled entries: the replacement code of each code object, and its lifetime.
  *
- * An owner holds groups. A group holds the entries of the owner for one code object. The co_extra of the
- * code object points to its groups without owning them, because the garbage collector does not see
- * co_extra. */
+ * An owner holds groups. A group holds the entries of the owner for one code object. The co_extra of the code
+ * object points to its groups without owning them, because the garbage collector does not see co_extra. */
 #include "frame_hook.h"
 #include <structmember.h>
 
 PyObject *answer_skip, *answer_run;
 static Py_ssize_t extra_index = -1;
-static int extra_is_direct; /* co_extra has the layout CoExtra. */
+static int extra_is_direct; /* Whether co_extra has the layout CoExtra. */
 
 /* --- code objects -------------------------------------------------------------------------------- */
 
@@ -56,7 +55,8 @@ static Group *group_make(CodeState *state, Owner *owner) {
     return g;
 }
 
-/* Remove a group from both lists, then release its entries. Releasing an entry may run arbitrary code. */
+/* Removes a group from both lists, and then releases its entries. The release of an entry may run arbitrary
+ * code. */
 static void group_drop(Group *g) {
     g->state->changes++;
     for (Group **at = &g->state->groups; *at != NULL; at = &(*at)->sibling)
@@ -135,7 +135,7 @@ int entry_install(PyCodeObject *code, Entry *entry) {
     CodeState *state = code_state_make(code);
     Group *group = state ? group_make(state, (Owner *)owner) : NULL;
     if (group == NULL || group_add(group, entry) < 0) return -1;
-    /* Make future frames of the original code large enough for the replacement code to fit in place. */
+    /* Make future frames of the original code large enough, so that the replacement code fits in place. */
     Py_ssize_t grow = code_framesize(entry->code) - code_framesize(code);
     if (grow > 0) code_grow_framesize(code, grow);
     return 0;
@@ -187,7 +187,7 @@ PyCodeObject *entry_flat_code(Entry *e) {
     return e->flat;
 }
 
-/* Called when an object was freed that a guard refers to weakly. */
+/* Called when an object to which a guard refers weakly has been freed. */
 static void entry_lost(void *pointer) {
     Entry *e = pointer;
     if (e->group != NULL) e->group->lost++;
@@ -220,16 +220,16 @@ static int entry_traverse(Entry *e, visitproc visit, void *arg) {
     Py_VISIT((PyObject *)e->tree);
     Py_VISIT((PyObject *)e->code);
     Py_VISIT((PyObject *)e->flat);
-    /* Code objects do not show their constants to the garbage collector. If only this entry holds the
-     * code, the entry shows them: compiled graphs are constants of the code, and may refer back to the
-     * owner. */
+    /* Code objects do not show their constants to the garbage collector. Compiled graphs are constants of the
+     * code, and may refer back to the owner. Therefore the entry shows the constants if only this entry holds
+     * the code. */
     if (Py_REFCNT(e->code) == 1) Py_VISIT(e->code->co_consts);
     return 0;
 }
 
 static int entry_clear(Entry *e) {
     Py_CLEAR(e->flat);
-    return 0; /* Tree and code stay until deallocation, because an installed entry must be complete. */
+    return 0; /* The tree and the code stay until deallocation, because an installed entry must be complete. */
 }
 
 static void entry_dealloc(Entry *e) {
@@ -425,7 +425,7 @@ PyMethodDef entries_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Test on a scratch code object whether co_extra can be read without a call. */
+/* Tests on a temporary code object whether co_extra can be read without a function call. */
 static void probe_extra_layout(void) {
     PyCodeObject *code = PyCode_NewEmpty("probe", "probe", 1);
     if (code == NULL) return PyErr_Clear();

@@ -46,15 +46,15 @@ struct Entry {
     PyObject *region; /* NULL, or the str that names a run of the entry in torch's profiler */
 };
 
-/* The entries of one owner for one code object. Owner and code object both link to the group. When either
- * one is freed, it drops the group. */
+/* The entries of one owner for one code object. Both the owner and the code object link to the group. When one
+ * of them is freed, it drops the group. */
 struct Group {
     Owner *owner;
     struct CodeState *state;
     Group *next, *previous; /* of the owner */
     Group *sibling;         /* of the code object */
     int skip, count, room;
-    Py_ssize_t uses; /* Calls that ran an entry, without the calls for which the entries were compiled. */
+    Py_ssize_t uses; /* Calls that ran an entry, except those for which entries were compiled. */
     Py_ssize_t lost; /* Entries that were removed because an object was freed. */
     Entry **entries; /* strong, reported to the garbage collector by the owner; most recently hit first */
 };
@@ -63,9 +63,9 @@ typedef struct CodeState {
     PyCodeObject *code; /* Borrowed: the state is freed together with the code object. */
     Group *groups;
     int skip_all, never_intercept;
-    uint64_t passthrough_key; /* The key of the Passthrough that made the cached decision. */
+    uint64_t passthrough_key; /* The key of the Passthrough that made the decision in `passthrough`. */
     int passthrough;          /* The cached decision. */
-    /* Counts installs and removals, so that a lookup notices a change during a check. */
+    /* Counts installs and removals, so that a lookup can notice a change during a check. */
     uint32_t changes;
 } CodeState;
 
@@ -111,7 +111,8 @@ HIDDEN int passthrough_decides(PyObject *passthrough, PyCodeObject *code); /* 1 
 
 /* --- saved_tensor_hooks.c ------------------------------------------------------------------------- */
 
-/* The innermost saved-tensor hooks at the start of the running Optimized call: borrowed from the call; NULL: no call. */
+/* The innermost saved-tensor hooks at the start of the running Optimized call. Borrowed from the call. NULL: no
+ * call is running. */
 extern HIDDEN __thread PyObject *first_hooks;
 HIDDEN PyObject *read_saved_hooks(void); /* The innermost hooks, a tuple or None: a new reference, or NULL with an exception. */
 extern HIDDEN PyMethodDef saved_hooks_methods[];

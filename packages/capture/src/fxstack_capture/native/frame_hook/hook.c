@@ -17,8 +17,8 @@ static __thread char *thread_stack_floor;
 static _PyFrameEvalFunction below = _PyEval_EvalFrameDefault; /* The evaluator that was installed before. */
 static __thread InterpreterFrame *handed_on;             /* The frame that was last passed to ``below``. */
 
-/* The evaluator ``below`` may have installed itself on top of this hook in the meantime, and may pass the
- * same frame back. evaluator() detects this frame and ends the cycle. */
+/* The evaluator `below` may meanwhile have installed itself on top of this hook, and may pass the same frame
+ * back. evaluator() recognises this frame and ends the cycle. */
 static PyObject *chained(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
     if (likely(below == _PyEval_EvalFrameDefault)) return _PyEval_EvalFrameDefault(ts, f, throwflag);
     InterpreterFrame *outer = handed_on;
@@ -29,7 +29,7 @@ static PyObject *chained(PyThreadState *ts, InterpreterFrame *f, int throwflag) 
 }
 static _PyFrameEvalFunction restored; /* The evaluator to restore. */
 static int installed_count;
-/* Another evaluator was on top when the hook was released. It may still call this hook. */
+/* Whether another evaluator was on top when the hook was released. That evaluator may still call this hook. */
 static int left_behind;
 static Py_ssize_t shadow_calls;
 
@@ -42,8 +42,8 @@ static COLD PyObject *fail_frame(PyThreadState *ts, InterpreterFrame *f) {
     return NULL;
 }
 
-/* The data stack has no room for the larger frame at this place. Call a function that is made from the
- * replacement code instead. */
+/* The data stack has no room for the larger frame at this place. Instead, call a function that is made from the
+ * replacement code. */
 static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs) {
     PyFunctionObject *func = frame_function(f);
     Scope saved = thread_scope;
@@ -80,7 +80,7 @@ static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *
 static PyTypeObject *continuation_type;
 /* The code of the next frame. run_continuations() handles the continuation of this frame. */
 static __thread PyCodeObject *continued_code;
-/* Owned. Dropped as soon as that frame has taken the arguments. */
+/* Owned. The reference is dropped as soon as the continued frame has taken the arguments. */
 static __thread PyObject *continued_arguments;
 
 static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
@@ -90,7 +90,7 @@ static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
     Py_RETURN_NONE;
 }
 
-/* Whether a run_continuations() further down the stack handles the continuation that the frame returns. */
+/* Whether a run_continuations() further down the stack will handle the continuation that the frame returns. */
 static inline int is_continued(PyCodeObject *code) {
     if (likely(continued_code != code)) return 0;
     continued_code = NULL;
@@ -122,8 +122,8 @@ static PyObject *run_continuations(PyObject *result) {
     return result;
 }
 
-/* The namespace of torch.autograd.profiler, with the flag that a profiler sets. Its profiles show the run of an
- * entry as a region. */
+/* The namespace of torch.autograd.profiler, and the name of the flag that a profiler sets in it. Profiles then
+ * show the run of an entry as a region. */
 static PyObject *profiler, *profiler_flag;
 static Py_hash_t profiler_flag_hash;
 
@@ -151,7 +151,7 @@ static inline PyObject *run_swapped(PyThreadState *ts, InterpreterFrame *f, Entr
     return chained(ts, f, 0);
 }
 
-/* `inputs`: the tuple that accepts() collected. run_entry steals the reference. */
+/* `inputs` is the tuple that accepts() has collected. run_entry steals the reference. */
 static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs, int continued) {
     e->hits++;
     void *region = unlikely(is_profiled()) ? begin_region(e) : NULL;
@@ -228,9 +228,9 @@ static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f, int continued
 
 /* --- compile mode -------------------------------------------------------------------------------- */
 
-/* The first entry that accepts the frame, in the order of the last hits. Under saved-tensor hooks: the oldest one.
- * A checkpoint exchanges the saved tensors of a call with those of a later call, so both calls must find the same
- * entry, whatever was compiled or called in between. */
+/* Returns the first entry that accepts the frame. The entry that was hit last is tried first. Under saved-tensor
+ * hooks, the oldest entry is tried first: a checkpoint exchanges the saved tensors of a call with those of a
+ * later call. Both calls must find the same entry, even if others were compiled or called in between. */
 static inline Entry *lookup(CodeState *state, Group *group, InterpreterFrame *f, PyObject **inputs) {
     int by_age = began_under_hooks();
 again:;
@@ -242,7 +242,7 @@ again:;
         if (unlikely(found != NULL && found->age < e->age)) continue;
         PyObject *collected;
         int ok = accepts(e, f, &collected);
-        if (unlikely(state->changes != changes)) { /* A check freed an object, and this removed entries. */
+        if (unlikely(state->changes != changes)) { /* A check has freed an object, and this has removed entries. */
             Py_XDECREF(collected);
             Py_CLEAR(*inputs);
             group = find_group(state, thread_scope.owner);
@@ -326,7 +326,7 @@ static PyObject *intercept_frame(PyThreadState *ts, InterpreterFrame *f, int thr
     if (thread_scope.passthrough != NULL) {
         int decision = passthrough_decides(thread_scope.passthrough, code);
         if (decision > 0) return run_with_modes_off(ts, f, throwflag);
-        /* Out of memory for the cache. Treat the code as not matched by the Passthrough. */
+        /* There is no memory for the cache. Treat the code as not matched by the Passthrough. */
         if (decision < 0) PyErr_Clear();
     }
     if (throwflag || !is_function_call(code, f)) return chained(ts, f, throwflag);
@@ -364,7 +364,7 @@ static COLD PyObject *refuse_depth(PyThreadState *ts, InterpreterFrame *f, int t
 
 /* --- debuggers ----------------------------------------------------------------------------------- */
 
-static PyObject *debugging; /* The function that is asked about trace functions. */
+static PyObject *debugging; /* The function that decides whether a trace function is a debugger. */
 
 SETTER(py_use_debugging, debugging)
 
@@ -378,7 +378,7 @@ static COLD int ask_debugging(PyThreadState *ts) {
     PyObject *answer = PyObject_CallOneArg(debugging, ts->c_traceobj != NULL ? ts->c_traceobj : Py_None);
     PyThreadState_LeaveTracing(ts);
     thread_scope = saved;
-    if (answer == NULL) PyErr_Clear(); /* A warning that is an error: the frame runs in plain Python all the same. */
+    if (answer == NULL) PyErr_Clear(); /* The warning is an error. The frame still runs in plain Python. */
     int plain = answer == NULL || answer == Py_True;
     Py_XDECREF(answer);
     return plain;
@@ -438,10 +438,10 @@ int hook_retain(void) {
     if (installed_count++ > 0) return 0;
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     _PyFrameEvalFunction top = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-    if (top == evaluator) return 0; /* The evaluator that was on top of the hook has restored the hook. */
+    if (top == evaluator) return 0; /* The evaluator that was on top of the hook has already restored the hook. */
     restored = top;
-    /* An evaluator that stayed on top of the hook may call the hook. Chaining to that evaluator could be a
-     * cycle. */
+    /* If another evaluator stayed on top of the hook, it may call the hook. Calling that evaluator from the hook
+     * could be an endless cycle. */
     below = left_behind ? _PyEval_EvalFrameDefault : top;
     _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluator);
     return 0;

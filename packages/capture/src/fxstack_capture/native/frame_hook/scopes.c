@@ -68,14 +68,13 @@ static PyObject *py_intercept(PyObject *module, PyObject *const *args, Py_ssize_
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    /* Disabled: `callback` is the exception to raise after the call, or NULL. Watched: `callback` is the
-     * function to call after `fn`. `owner` is NULL in both. */
+    /* For Disabled, `callback` is the exception to raise after the call, or NULL. For Watched, `callback` is the
+     * function to call after `fn`. For both, `owner` is NULL. */
     PyObject *fn, *callback, *owner;
     PyObject *dict, *weakrefs;
-    /* Optimized: the object that decides how to run a call, and receives the time that the call took.
-     * NULL: none. */
+    /* For Optimized: the object that decides how to run a call, and gets its time. NULL: none. */
     PyObject *trial;
-    /* Optimized: the number of calls that run in plain Python before the trial is asked. */
+    /* For Optimized: the number of calls that run in plain Python before the trial is asked again. */
     Py_ssize_t plain_calls;
 } Wrapper;
 
@@ -168,7 +167,7 @@ static PyObject *redirected_call(PyObject *self, PyObject *const *args, size_t n
     return result;
 }
 
-/* Such calls are neither timed nor run in plain Python: a checkpoint may make the same call again. */
+/* Such calls are neither timed nor run in plain Python, because a checkpoint may repeat a call. */
 static int is_under_hooks(void) {
     PyObject *now = read_saved_hooks();
     if (now == NULL) PyErr_Clear();
@@ -198,7 +197,7 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
 
 typedef enum { RUN_COMPILED, TIME_COMPILED, TIME_PLAIN, WATCH } TrialMode; /* WATCH: tell if the call returns. */
 
-/* The processor time of this thread: other work on the machine does not count. */
+/* The processor time of this thread. Other work on the machine does not count. */
 static long long now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -212,7 +211,7 @@ static TrialMode ask_trial(PyObject *trial, PyObject *self) {
     return trial_mode == -1 && PyErr_Occurred() ? (TrialMode)-1 : (TrialMode)trial_mode;
 }
 
-/* 0, or -1 with an exception. A warning raises if the program has made warnings errors. */
+/* Returns 0, or -1 with an exception. A warning raises if the program has made warnings errors. */
 static int tell_trial(PyObject *trial, PyObject *self, TrialMode trial_mode, long long took, PyObject *result) {
     PyObject *plain = trial_mode == TIME_PLAIN ? Py_True : Py_False, *ns = PyLong_FromLongLong(took);
     PyObject *answer = ns ? PyObject_CallMethodObjArgs(trial, trial_end, self, plain, ns, result, NULL) : NULL;
@@ -221,7 +220,7 @@ static int tell_trial(PyObject *trial, PyObject *self, TrialMode trial_mode, lon
     return answer ? 0 : -1;
 }
 
-/* This is C code, so no frame of fxstack is the caller of the program's frame. The program may inspect its
+/* This is C code, so that no frame of fxstack is the caller of the program's frame. The program may inspect its
  * caller. */
 static COLD PyObject *trial_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     PyObject *trial = Py_NewRef(((Wrapper *)self)->trial), *result = NULL;
@@ -235,7 +234,7 @@ static COLD PyObject *trial_call(PyObject *self, PyObject *const *args, size_t n
     result = (trial_mode == TIME_PLAIN ? disabled_call : compiled_call)(self, args, nargsf, names);
     if (trial_mode != RUN_COMPILED && (result != NULL || trial_mode != WATCH)) {
         long long took = now_ns() - start;
-        PyObject *type, *value, *traceback; /* The error of a call that has raised, which counts like any other call. */
+        PyObject *type, *value, *traceback; /* The error of a call that has raised. It counts like any other call. */
         PyErr_Fetch(&type, &value, &traceback);
         current->mode = MODE_OFF;
         int answer = tell_trial(trial, self, trial_mode, took, result == NULL ? Py_None : result);
@@ -338,7 +337,7 @@ static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
 
 static int wrapper_clear(Wrapper *w) {
     Py_CLEAR(w->trial);
-    /* The other members stay, so that the wrapper stays callable until deallocation. Every reference cycle
+    /* All other members stay, so that the wrapper can be called until deallocation. Every reference cycle
      * through them contains another object that can be cleared. */
     Py_CLEAR(w->dict);
     return 0;

@@ -1,13 +1,13 @@
-/* Subclass checks of abstract base classes (abc.ABC). Registering a class with an abstract base class
- * changes earlier answers.
+/* Subclass checks of abstract base classes (abc.ABC). Registering a class with an abstract base class may change
+ * earlier answers.
  *
- * `_abc` counts the registrations in the process. While the count is unchanged, all earlier answers are
- * valid. If the count has changed, the check asks the class again, as a program would. Only then can
- * Python code run (a __subclasshook__). The modes of the thread are off during a check. */
+ * `_abc` counts the registrations in the process. As long as the count is unchanged, all earlier answers are
+ * valid. If the count has changed, the check asks the class again, as a program would. Only then can Python code
+ * run (a __subclasshook__). The modes of the thread are off during a check. */
 #include "guard_tree.h"
 
 static PyObject *count_registrations, *subclass_check;
-const uint64_t *registrations_word; /* Address of the counter of _abc. NULL: call _abc.get_cache_token. */
+const uint64_t *registrations_word; /* Address of the counter in _abc. NULL: call _abc.get_cache_token instead. */
 
 static uint64_t registrations(void) {
     if (likely(registrations_word != NULL)) return *registrations_word;
@@ -36,7 +36,7 @@ int check_subclass_is(Test *t, const Value *v) {
     if (likely(t->other == v->object && (uint64_t)t->number2 == now)) return 1;
     PyObject *cls = t->weak ? weak_target(t->object) : t->object;
     if (cls == Py_None || !ask_again(cls, v->object, t->number != 0)) return 0;
-    t->other = v->object; /* Only compared, never dereferenced. */
+    t->other = v->object; /* This pointer is only compared, never dereferenced. */
     t->number2 = (int64_t)now;
     return 1;
 }
@@ -50,8 +50,8 @@ int build_subclass(Tree *tree, Test *t, PyObject *args) {
     return t->object && t->number >= 0 ? 0 : -1;
 }
 
-/* The module state of `_abc` is {type, count} in CPython 3.11 to 3.13. It is used only if the count agrees
- * with get_cache_token. */
+/* In CPython 3.11 to 3.13, the module state of `_abc` is {type, count}. It is used only if the count agrees with
+ * get_cache_token. */
 static const uint64_t *find_word(PyObject *module) {
     struct { PyObject *type; uint64_t count; } *state = PyModule_GetState(module);
     PyModuleDef *definition = PyModule_GetDef(module);

@@ -1,4 +1,4 @@
-/* The checks of records.py that compare several values: identity and aliasing. Shapes: shape_program.c. */
+/* The checks of guards/records that compare several values by identity and aliasing. Sizes: shape_program.c. */
 #include "guard_tree.h"
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static int all_different(void *const *pointers, int n) {
     return 1;
 }
 
-/* If all pointers are the same as in the last run, the last result is still valid. */
+/* If all pointers are the same as in the last run, the result of that run is still valid. */
 static int relate_all_distinct(Test *t, const Value *registers) {
     int n, known = 1;
     const int *list = register_list(t, &n);
@@ -71,8 +71,8 @@ static int is_apart(const Memory *used, int n) {
     return 1;
 }
 
-/* Different storages can share memory (two tensors from one NumPy array). `used` keeps the order of the
- * last run. For the parameters of a model, this order is usually still sorted, so no sort is needed. */
+/* Different storages can share memory (two tensors from one NumPy array). `used` keeps the sorted order of the
+ * last run. For the parameters of a model, this order is usually still correct, so no sort is needed. */
 static int relate_no_overlap(Test *t, const Value *registers) {
     int n;
     const int *list = register_list(t, &n);

@@ -1,4 +1,4 @@
-/* The checks of records.py that test one value. */
+/* The checks of guards/records that test one value. */
 #include "guard_tree.h"
 #include <string.h>
 #include <structmember.h>
@@ -31,8 +31,8 @@ static int check_length_is(Test *t, const Value *v) {
 
 /* --- keys ---------------------------------------------------------------------------------------- */
 
-/* The tree holds keys as pairs (key or weak reference, how). Constants are compared by value, other keys
- * by identity. */
+/* The tree holds keys as pairs (key or weak reference, how). `how` says how the key is compared: constants by
+ * value, all other keys by identity. */
 enum { KEY_CONSTANT, KEY_IDENTITY, KEY_WEAK, KEY_ABSENT };
 
 static inline int key_holds(PyObject *keys, Py_ssize_t i, PyObject *key) {
@@ -94,14 +94,14 @@ static int check_has_key(Test *t, const Value *v) {
     PyObject *o = v->object, *key = t->weak ? weak_target(t->object) : t->object;
     Py_ssize_t hint = 0;
     int has;
-    if (key == Py_None && t->weak) return 0; /* The class was freed. */
+    if (key == Py_None && t->weak) return 0; /* The class has been freed. */
     if (o != NULL && PyDict_Check(o)) has = dict_find(o, key, t->number2, &hint) != NULL;
     else if (o != NULL && PyAnySet_Check(o)) has = set_has(o, key, t->number2);
     else return 0;
     return has == t->number;
 }
 
-/* HasKey of an instance dictionary, tested on the instance, so that the dictionary need not be created. */
+/* HasKey of an instance dictionary. The test reads the instance, so that no dictionary is created. */
 static int check_has_attr(Test *t, const Value *v) {
     if (v->object == NULL) return 0;
     Node step = {.object = t->object, .hash = t->number2, .hint = 0};
@@ -111,7 +111,7 @@ static int check_has_attr(Test *t, const Value *v) {
 
 static inline int is_empty_dict(PyObject *object) { return PyDict_Check(object) && PyDict_GET_SIZE(object) == 0; }
 
-/* Tests names in an instance dictionary. The first t->number names must be absent. The values of the other
+/* Tests the names in an instance dictionary. The first t->number names must be absent. The values of all other
  * names must be empty dicts. */
 static int look_at_members(Test *t, const Value *v, int note) {
     Node *names = t->program;
@@ -128,8 +128,8 @@ static int look_at_members(Test *t, const Value *v, int note) {
 static int check_members_are(Test *t, const Value *v) { return look_at_members(t, v, 0); }
 static int note_members(Test *t, const Value *v) { return look_at_members(t, v, 1); }
 
-/* The members are the objects that note_members recorded. Test only whether the dicts among them are still
- * empty. */
+/* note_members has recorded the members, and the dictionary is unchanged. Test only whether the dicts among the
+ * members are still empty. */
 static int check_members_again(Test *t, const Value *v) {
     Node *names = t->program;
     for (int64_t i = t->number; i < t->number2; i++)
@@ -149,9 +149,9 @@ static int is_within(PyObject *marks, PyObject *allowed) {
     return within;
 }
 
-/* For each attribute that t->program names: the tensor lacks the attribute, or its value is a set of
- * integers that is a subset of the corresponding set in t->object. A tensor without instance attributes
- * has no marks. */
+/* Tests each attribute that t->program names. The tensor must lack the attribute, or its value must be a set of
+ * integers that is a subset of the corresponding set in t->object. A tensor without instance attributes has no
+ * marks. */
 static int check_marks_within(Test *t, const Value *v) {
     if (likely(v->object != NULL && is_bare_instance(v->object))) return 1;
     if (!is_tensor(v->object)) return 0;
@@ -194,8 +194,8 @@ static int check_range_is(Test *t, const Value *v) {
            range_field(v->object, "step", PyTuple_GET_ITEM(t->object, 2));
 }
 
-/* After the values, `held` contains the MRO: the class and its bases, in order. It is empty if the guard
- * does not check the MRO. */
+/* In `held`, the MRO follows the values: the class and its bases, in order. It is empty if the guard does not
+ * check the MRO. */
 static int has_bases(PyTypeObject *type, PyObject *held, Py_ssize_t first) {
     Py_ssize_t count = PyTuple_GET_SIZE(held) / 2 - first;
     if (count == 0) return 1;
@@ -208,8 +208,7 @@ static int has_bases(PyTypeObject *type, PyObject *held, Py_ssize_t first) {
     return 1;
 }
 
-/* Any change to the class or its bases changes the version tag. With an unchanged tag, no lookup is
- * necessary. */
+/* Any change of the class or its bases changes the version tag. If the tag is unchanged, no lookup is necessary. */
 static int check_class_unchanged(Test *t, const Value *v) {
     if (v->object == NULL || !PyType_Check(v->object)) return 0;
     PyTypeObject *type = (PyTypeObject *)v->object;
@@ -225,7 +224,7 @@ static int check_class_unchanged(Test *t, const Value *v) {
         }
     }
     if (!has_bases(type, t->other, PyTuple_GET_SIZE(t->object))) return 0;
-    /* The lookups have assigned a tag. The tag is 0 if CPython ran out of tags. */
+    /* The lookups have assigned a tag. It is 0 only if CPython ran out of tags. */
     t->number = type->tp_version_tag;
     t->number2 = (int64_t)(intptr_t)type;
     return 1;
@@ -233,7 +232,7 @@ static int check_class_unchanged(Test *t, const Value *v) {
 
 /* --- building ------------------------------------------------------------------------------------ */
 
-/* Holds a dict key: a constant by value, another key by identity, weakly if possible. */
+/* Holds a dict key. A constant is held by value, any other key by identity and weakly if possible. */
 static PyObject *hold_key(Tree *tree, PyObject *key, int *how) {
     int weak = 0;
     *how = KEY_CONSTANT;
@@ -243,7 +242,8 @@ static PyObject *hold_key(Tree *tree, PyObject *key, int *how) {
     return held;
 }
 
-/* Holds a class attribute: (value,) by identity, weakly if possible. None stands for a missing attribute. */
+/* Holds the value of a class attribute, given as (value,), by identity and weakly if possible. None stands for a
+ * missing attribute. */
 static PyObject *hold_attribute(Tree *tree, PyObject *item, int *how) {
     int weak = 0;
     *how = KEY_ABSENT;
@@ -355,10 +355,10 @@ static int build_class(Tree *tree, Test *t, PyObject *args) {
     return t->other ? 0 : -1;
 }
 
-/* Whether the test depends only on the object and never changes its result: identity, the value of a
- * constant, a class that objects cannot leave. */
+/* Whether the test depends only on the object, and never changes its result. This is so for identity, for the
+ * value of a constant, and for a class that its objects cannot change. */
 static int is_of_constant(const Test *t) {
-    /* Modules may change their class. */
+    /* The class of a module may change. */
     if (t->run == check_type_is && (t->weak || t->object == (PyObject *)&PyModule_Type)) return 0;
     if (t->run == check_type_is) return !(((PyTypeObject *)t->object)->tp_flags & Py_TPFLAGS_HEAPTYPE);
     return t->run == check_identity_is || t->run == check_equals || t->run == check_word_is;

@@ -1,4 +1,5 @@
-/* Formulas of one number, as builtin functions: a guard computes them by Python's own operations, without a frame. */
+/* Formulas of one number, as builtin functions. A guard computes them by Python's own operations, without a
+ * frame. */
 #include "guard_tree.h"
 
 enum { LONGEST = 256 };
@@ -7,8 +8,8 @@ static PyObject *operand_of(PyObject *step, Py_ssize_t k, PyObject *const *value
     return values[PyLong_AsSsize_t(PyTuple_GET_ITEM(step, k))];
 }
 
-/* Each step of `program` makes a value: None is the argument, (value,) a constant, (function, i, ...) a call with
- * earlier values. */
+/* Each step of `program` makes a value. None is the argument, (value,) is a constant, and (function, i, ...) is
+ * a call with the values of earlier steps. */
 static PyObject *compute(PyObject *program, PyObject *number) {
     PyObject *values[LONGEST], *result = NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(program), made = 0;

@@ -1,9 +1,9 @@
-/* The guard tree: the data structures that the files which build and check it share. */
+/* The guard tree: the data structures of the files that build it and check it. */
 #ifndef FXSTACK_GUARD_TREE_H
 #define FXSTACK_GUARD_TREE_H
 #include "readers/readers.h"
 
-/* A value in a check: an object, or (object == NULL) an unboxed integer. */
+/* A value in a check. It is an object, or an unboxed integer if object is NULL. */
 typedef struct {
     PyObject *object;
     int64_t number;
@@ -14,28 +14,27 @@ typedef struct Node Node;
 typedef struct Test Test;
 typedef struct Tree Tree;
 
-/* One access. 1: found. 0: the value is missing, or the object is not of the right kind. Leaves no
+/* One access. Returns 1: found. Returns 0: the value is missing, or the object is of the wrong kind. Leaves no
  * exception and runs no Python code. */
 typedef int (*StepFunction)(Node *node, const Value *from, Value *to);
-/* One check of one value. 1: holds. Leaves no exception and runs no Python code. */
+/* One check of one value. Returns 1: it holds. Leaves no exception and runs no Python code. */
 typedef int (*TestFunction)(Test *test, const Value *value);
 /* One check of several values. */
 typedef int (*RelationFunction)(Test *test, const Value *registers);
 
 typedef enum { ROOT_STEP, ROOT_LOCAL, ROOT_FREE, ROOT_FREE_CELL, ROOT_GLOBALS, ROOT_PINNED, ROOT_PINNED_WEAKLY, ROOT_NOTHING, ROOT_ITEM_AT } Root;
 
-/* The dictionary that the node's children and tests depend on: the value itself, or its instance
- * dictionary. */
+/* The dictionary on which the children and tests of a node depend: the value itself, or its instance dictionary. */
 typedef enum { DICT_NONE, DICT_OWN, DICT_OF_INSTANCE } Dictionary;
 
 struct Test {
     TestFunction run;
-    /* `first` is `run`, and also records the data that `again` needs. `again` checks only the part of the
-     * test that may change without a change of the dictionary. Or NULL. */
+    /* `first` does the same as `run`, and records data for `again`. `again` checks only the part of the test
+     * whose result may change although the dictionary is unchanged. NULL if there is none. */
     TestFunction first, again;
-    /* The test holds (or only `again` must hold) while this dictionary is unchanged. */
+    /* While this dictionary is unchanged, the test holds, or only `again` must be run. */
     Dictionary depends_on;
-    int of_constant;           /* The test holds for an object forever. */
+    int of_constant;           /* Once the test holds for an object, it always holds for this object. */
     int of_class;              /* The test holds for a class while its version tag is unchanged. */
     /* The test holds for a class while no class is registered with an abstract base class. */
     int of_registrations;
@@ -53,7 +52,7 @@ struct Test {
 struct Node {
     Root root;
     StepFunction step;
-    /* The first guard in the subtree. The check reports this guard if the access itself fails. */
+    /* The first guard in the subtree. If the access itself fails, this guard has failed. */
     int guard;
     int register_index; /* The register from which relations read the value, or -1. */
     int test_count, child_count;
@@ -63,20 +62,20 @@ struct Node {
     Py_hash_t hash;
     Py_ssize_t index; /* Requested position. */
     Py_ssize_t hint;  /* The position where the last check found the key. */
-    /* version_skips.c: the parts that a check skips while a dictionary is unchanged. */
-    /* `skip_dict`: the dictionary that the children depend on. `follows`: the dictionary that determines the
-     * value of this node. */
+    /* Used by version_skips.c: the parts that a check skips while a dictionary is unchanged. */
+    /* `skip_dict` is the dictionary on which the children depend. `follows` is the dictionary that determines
+     * the value of this node. */
     Dictionary skip_dict, follows;
-    int has_words;         /* Whether root_versions.c checks this root. */
-    /* The first open_tests tests and open_children children are checked even if the dictionary is
-     * unchanged. */
+    int has_words;         /* Whether root_versions.c compares words for this root. */
+    /* Even if the dictionary is unchanged, the first open_tests tests and the first open_children children are
+     * checked. */
     int open_tests, open_children;
-    uint64_t version;            /* The version of the dictionary when all tests held. */
-    /* The value at that time. Borrowed: it is alive while the dictionary of the parent is unchanged. */
+    uint64_t version;            /* The version of the dictionary when all tests last held. */
+    /* The value at that time. Borrowed: it lives as long as the dictionary of the parent is unchanged. */
     PyObject *known;
 };
 
-/* root_versions.c: a word of memory, and its value when the checks of its root held. */
+/* Used by root_versions.c: a word of memory, and its value when the checks of its root last held. */
 typedef struct {
     const void *at;
     uint64_t value;
@@ -94,16 +93,16 @@ struct Tree {
     int root_count, register_count, relation_count, guard_count, output_count;
     int *outputs; /* The registers whose values become the inputs of the entry's graph. */
     Test *relations;
-    /* List of strong references (and weak reference objects) that all parts of the tree borrow from. */
+    /* A list with strong references, and weak reference objects. All parts of the tree borrow from it. */
     PyObject *objects;
     PyObject *link;    /* callback of the weak references */
-    PyObject *meta;    /* An object that Python attaches: the guards in order. */
+    PyObject *meta;    /* An object that Python code attaches: the guards in order. */
     PyObject *weakrefs;
     void *entry;       /* borrowed: the entry that the tree guards */
     void (*lost)(void *entry); /* called when the tree dies */
-    int dead;          /* An object that the tree refers to weakly was freed. */
-    /* A check is running. A concurrent check (of another thread, or nested) must not use or change the
-     * state of nodes. */
+    int dead;          /* Whether an object to which the tree refers weakly has been freed. */
+    /* Whether a check is running. Another check at the same time (of another thread, or nested) must not use or
+     * change the state of nodes. */
     int busy;
 };
 
@@ -132,7 +131,7 @@ HIDDEN int instance_attr_find(Node *node, const Value *from, Value *to); /* as a
 HIDDEN int is_instance_attr(const Node *node);
 HIDDEN int is_key(const Node *node);
 
-/* Offset in the function object that the step reads. -1: the step does not read a field. */
+/* The offset of the field that the step reads in the function object. -1: the step does not read a field. */
 HIDDEN Py_ssize_t function_field(const Node *node);
 
 /* root_versions.c */
@@ -142,9 +141,9 @@ HIDDEN int root_words_read(const Tree *tree, int first, uint64_t *values);
 HIDDEN void root_words_remember(Tree *tree, int first, const uint64_t *values);
 
 /* version_skips.c */
-/* Whether no test of the node can change its result for the same object. */
+/* Whether the result of each test of the node is always the same for the same object. */
 HIDDEN int is_constant_leaf(const Node *node);
-HIDDEN void node_plan_skips(Node *node); /* Call it after the tests and children of the node are built. */
+HIDDEN void node_plan_skips(Node *node); /* Called after the tests and children of the node have been built. */
 
 /* checks.c, alias_checks.c */
 HIDDEN int test_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
@@ -169,10 +168,11 @@ HIDDEN int abc_subclass_init(void);
 
 /* tree.c */
 extern HIDDEN PyTypeObject Tree_Type;
-/* 1: accept, 0: reject. `inputs` receives the tuple of the tree's outputs. NULL: the caller does not need it. The
- * caller has turned the modes of the thread off: an attribute that is implemented in C may call Python code. */
+/* Returns 1: accept, 0: reject. `inputs` receives the tuple of the tree's outputs; it is NULL if the caller does
+ * not need it. The caller has turned the modes of the thread off, because an attribute that is implemented in C
+ * may call Python code. */
 HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs);
-/* `lost` is called with the entry when the tree dies. ValueError: the tree has an entry already. */
+/* When the tree dies, `lost` is called with the entry. Raises ValueError if the tree already has an entry. */
 HIDDEN int tree_attach(Tree *tree, void *entry, void (*lost)(void *entry));
 HIDDEN void tree_detach(Tree *tree, void *entry);
 HIDDEN int tree_init(void);

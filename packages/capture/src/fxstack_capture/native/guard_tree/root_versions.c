@@ -1,19 +1,19 @@
-/* Roots of a tree whose checks hold while a few words of memory are unchanged: namespaces of modules,
- * classes, and functions.
+/* Roots of a tree whose checks hold as long as a few words of memory are unchanged. Such roots are namespaces of
+ * modules, classes, and functions.
  *
  * Values that a program reads from torch, NumPy and the standard library are in dictionaries, classes and
- * functions that rarely change. The tree refers to these objects directly (pinned). All tests of such a
- * root depend only on
+ * functions that rarely change. The tree refers to these objects directly (pinned). All tests of such a root
+ * depend only on
  *
- *   - the version number of a dictionary (dict_states.c), if the tests need only keys and constant values;
- *   - the version tag of a class, which any change of the class or its bases changes;
- *   - the number of registrations with abstract base classes (abc_subclass.c), if the tests need only subclass
- *     checks;
- *   - the pointers to the code and the defaults of a function, if the tests need only their identities.
+ * - the version number of a dictionary (dict_states.c), if the tests need only keys and constant values;
+ * - the version tag of a class, which any change of the class or its bases changes;
+ * - the number of registrations with abstract base classes (abc_subclass.c), if the tests need only subclass
+ *   checks;
+ * - the pointers to the code and the defaults of a function, if the tests need only their identities.
  *
- * All words are in one array, with the values that they had when the root's checks held. One comparison
- * takes less than a nanosecond. Only roots whose words differ are checked by name, and then their words
- * are recorded again. */
+ * All words are in one array, with the values that they had when the root's checks held. One comparison takes
+ * less than a nanosecond. Only if a word of a root differs, the root is checked by its names. After that, its
+ * words are recorded again. */
 #include "guard_tree.h"
 
 /* No word has this value: version numbers count from 1, tags have 32 bits, pointers are aligned. */
@@ -28,8 +28,8 @@ static PyObject *pinned_object(const Node *node) {
     return node->root == ROOT_PINNED_WEAKLY ? weak_target(node->object) : NULL;
 }
 
-/* Writes the addresses of the words that a root depends on. Returns their number. 0: the root
- * depends on more than such words. */
+/* Writes the addresses of the words on which a root depends. Returns their number. 0: the root also depends on
+ * data without such words. */
 static int words_of_function(const Node *node, PyObject *function, Word *words) {
     if (node->test_count > 0) return 0;
     for (int i = 0; i < node->child_count; i++) {
@@ -80,7 +80,7 @@ int root_words_build(Tree *tree) {
     return 0;
 }
 
-/* The first word at or after `from` whose value has changed; word_count if there is none. */
+/* Returns the first word from `from` on whose value has changed. word_count if there is none. */
 int root_words_differ(const Tree *tree, int from) {
     const Word *words = tree->words;
     for (; from < tree->word_count; from++)
@@ -88,7 +88,7 @@ int root_words_differ(const Tree *tree, int from) {
     return from;
 }
 
-/* Reads the present values of all words of one root. Returns the index of its first word. */
+/* Reads the current values of all words of one root. Returns the index of the first word of this root. */
 int root_words_read(const Tree *tree, int first, uint64_t *values) {
     int root = tree->words[first].root, count = 0;
     while (first > 0 && tree->words[first - 1].root == root) first--;
@@ -96,8 +96,8 @@ int root_words_read(const Tree *tree, int first, uint64_t *values) {
     return first;
 }
 
-/* Records the values that the words had when the root's checks held. A class without a tag (0) can change
- * without getting a tag, so its word gets NEVER. */
+/* Records the values of the words when the root's checks held. A class without a tag (0) can change without
+ * getting a tag, so its word gets NEVER. */
 void root_words_remember(Tree *tree, int first, const uint64_t *values) {
     int root = tree->words[first].root;
     for (int i = first; i < tree->word_count && tree->words[i].root == root; i++)

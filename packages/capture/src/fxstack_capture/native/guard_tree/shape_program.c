@@ -1,8 +1,8 @@
 /* Shape expressions, evaluated as a postfix program over 64-bit integers and doubles.
  *
- * An overflow, a division by zero or a symbol whose value is not a number makes the guard fail, because
- * the expression is not known to hold. Arithmetic follows Python: floor division and modulo round down,
- * and comparisons between int and float are exact. */
+ * The guard fails after an overflow, after a division by zero, and if the value of a symbol is not a number,
+ * because it is then unknown whether the expression holds. Arithmetic follows Python: floor division and modulo
+ * round down, and comparisons between int and float are exact. */
 #include "guard_tree.h"
 #include <math.h>
 #include <string.h>
@@ -117,7 +117,7 @@ static int double_operation(Operation operation, double a, double b, Number *out
     return r == r;
 }
 
-/* -1, 0 or 1; 2: not comparable (NaN). Exact between int and double. */
+/* Returns -1, 0 or 1. 2: not comparable (NaN). The comparison between int and double is exact. */
 static int compare(Number a, Number b) {
     if (!a.is_float && !b.is_float) return a.i < b.i ? -1 : a.i > b.i;
     double x = as_double(a), y = as_double(b);

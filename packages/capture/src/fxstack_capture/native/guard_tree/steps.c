@@ -1,5 +1,5 @@
-/* The accesses of sources.py, one function each. A function finds a value or reports that it is missing.
- * None runs Python code. */
+/* The accesses of sources.py, one function for each. A function finds a value, or reports that it is missing. No
+ * function runs Python code. */
 #include "guard_tree.h"
 #include <string.h>
 #include <structmember.h>
@@ -53,7 +53,7 @@ static int step_builtin_attr(Node *node, const Value *from, Value *to) {
     return from->object ? owned(to, PyObject_GetAttr(from->object, node->object)) : 0;
 }
 
-/* The function attributes that guards read most often, read without the attribute protocol. */
+/* The function attributes that guards read most often. They are read without the attribute protocol. */
 #define FUNCTION_FIELD(NAME, FIELD)                                                                        \
     static int step_##NAME(Node *node, const Value *from, Value *to) {                                      \
         if (from->object == NULL || !PyFunction_Check(from->object)) return step_builtin_attr(node, from, to); \
@@ -181,7 +181,7 @@ static int step_storage_offset(Node *node, const Value *from, Value *to) {
     return is_tensor(from->object) && tensors->storage_offset(from->object, &to->number);
 }
 
-/* Finds the n for which scale * n + offset equals the number. */
+/* Finds the number n for which scale * n + offset equals the number. */
 static int step_affine(Node *node, const Value *from, Value *to) {
     int64_t shifted, scale = node->index, offset = node->hash;
     *to = (Value){NULL, 0, 0};
@@ -244,7 +244,8 @@ static int take_descriptor(Tree *tree, Node *node, PyObject *descriptor) {
     return node->object ? 0 : -1;
 }
 
-/* Whether it is a method such as (2.5).__mul__. The headers of Python 3.13 do not declare its class. */
+/* Whether it is a method of a number, such as (2.5).__mul__. The headers of Python 3.13 do not declare the class
+ * of such methods. */
 static int is_operator_of_number(PyObject *function) {
     if (strcmp(Py_TYPE(function)->tp_name, "method-wrapper") != 0 || (Py_TYPE(function)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
     PyObject *self = PyObject_GetAttrString(function, "__self__");

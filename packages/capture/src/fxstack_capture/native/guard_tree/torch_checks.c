@@ -2,8 +2,8 @@
 #include "guard_tree.h"
 #include <string.h>
 
-/* The check tests only once whether the class is a tensor class. A class never stops being a tensor class,
- * because the layout of its instances would change. */
+/* The check tests only once whether the class is a tensor class. A tensor class always stays a tensor class,
+ * because otherwise the memory layout of its instances would change. */
 int check_tensor_is(Test *t, const Value *v) {
     if (v->object == NULL || !holds_object(t->object, t->weak, (PyObject *)Py_TYPE(v->object))) return 0;
     if (unlikely(!t->tensor->resolved) && !(is_tensor(v->object) && tensors->resolve(t->tensor))) return 0;
@@ -12,7 +12,7 @@ int check_tensor_is(Test *t, const Value *v) {
 
 /* --- torch state --------------------------------------------------------------------------------- */
 
-/* If the expected value is a class, every instance of the class is accepted. */
+/* If the expected value is a class, each instance of the class is accepted. */
 static int is_expected(PyObject *expected, PyObject *value) {
     return PyType_Check(expected) ? (PyObject *)Py_TYPE(value) == expected : same_constant(expected, value);
 }
@@ -36,7 +36,7 @@ static int getters_agree(PyObject *getters, PyObject *modes, PyObject *mode_at) 
     return 1;
 }
 
-/* If `exact` is set, equal numbers mean equal states. Otherwise the getters decide, and the check records
+/* If `exact` is set, equal numbers mean equal states. Otherwise the getters decide, and the check then records
  * the new numbers. */
 int check_torch_state(Test *t, const Value *v) {
     TorchNumbers now;

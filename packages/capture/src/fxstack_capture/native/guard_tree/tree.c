@@ -1,16 +1,16 @@
-/* The guard tree. guards/tree.py writes its description, and the tree is built once. It is checked before
+/* The guard tree. guards/tree.py writes its description, from which the tree is built once. It is checked before
  * every run of an entry.
  *
- * A node is a value and the access that reaches the value from the parent node. A node has tests and
- * children. Relations between values are checked last, on the registers that nodes have filled. */
+ * A node is a value, and the access that reads the value from the parent node. A node has tests and children.
+ * Relations between values are checked last; they read registers that nodes have filled. */
 #include "guard_tree.h"
 #include <string.h>
 #include <structmember.h>
 
 /* --- weak references ----------------------------------------------------------------------------- */
 
-/* The callback of weak references. It runs when an object that the tree refers to weakly is freed. The
- * callback outlives the tree, so it is an object of its own. */
+/* The callback of weak references. It runs when an object to which the tree refers weakly is freed. It is an
+ * object of its own, because it may outlive the tree. */
 typedef struct {
     PyObject_HEAD
     Tree *tree; /* Borrowed; NULL after the tree was freed. */
@@ -51,7 +51,7 @@ typedef struct {
     const Slot *locals;
     Value *registers; /* NULL: there are no relations. */
     int failed;       /* The guard that failed. */
-    int remember;     /* This check may use and change the state of nodes. */
+    int remember;     /* Whether this check may use and change the state of nodes. */
 } Run;
 
 static int reach(Node *node, const Run *run, const Value *from, Value *to) {
@@ -74,7 +74,7 @@ static int reach(Node *node, const Run *run, const Value *from, Value *to) {
     return to->object != NULL;
 }
 
-/* The version number of the dictionary that a node depends on. 0: there is none. */
+/* The version number of the dictionary on which a node depends. 0: there is none. */
 static inline uint64_t version_of(const Node *node, PyObject *object) {
     PyObject *dict = NULL;
     if (object == NULL || node->skip_dict == DICT_NONE) return 0;
@@ -82,7 +82,7 @@ static inline uint64_t version_of(const Node *node, PyObject *object) {
     return instance_values(object, &dict) != NULL ? 0 : dict_version(dict);
 }
 
-/* Runs the open tests if `unchanged` is 1, otherwise all tests. */
+/* If `unchanged` is 1, runs only the open tests. Otherwise runs all tests. */
 static int check_tests(Node *node, Run *run, const Value *value, int unchanged) {
     int count = unchanged ? node->open_tests : node->test_count;
     for (int i = 0; i < count; i++) {
@@ -93,7 +93,7 @@ static int check_tests(Node *node, Run *run, const Value *value, int unchanged) 
     return 1;
 }
 
-/* `unchanged`: the dictionary that the parent node depends on is unchanged (version_skips.c). */
+/* `unchanged`: the dictionary on which the parent node depends is unchanged (version_skips.c). */
 static int check_node(Node *node, Run *run, const Value *from, int unchanged) {
     Value value = {NULL, 0, 0};
     if (unchanged && node->follows != DICT_NONE) value.object = node->known;
@@ -106,8 +106,8 @@ static int check_node(Node *node, Run *run, const Value *from, int unchanged) {
     for (int i = 0; i < count && ok; i++) ok = check_node(&node->children[i], run, &value, same);
     if (ok && run->remember) node->version = version, node->known = value.object;
     if (node->register_index >= 0 && ok) {
-        /* Only this check may own the parent object, and it is released before relations are checked.
-         * Therefore the register needs its own reference. */
+        /* The register needs its own reference. The parent object may be owned only by this check, and it is
+         * released before relations are checked. */
         if (!value.owned && value.object != NULL) Py_INCREF(value.object), value.owned = 1;
         run->registers[node->register_index] = value;
         return 1;
@@ -133,7 +133,8 @@ static int check_all(Tree *tree, Run *run) {
     if (!check_root_words(tree, run)) return 0;
     for (int i = 0; i < tree->root_count; i++)
         if (i != first && !tree->roots[i].has_words && !check_node(&tree->roots[i], run, NULL, 0)) {
-            /* ROOT_ITEM_AT roots need the registers of earlier roots. */
+            /* The registers for ROOT_ITEM_AT roots come from earlier roots, so such a root cannot be checked
+             * first. */
             if (tree->roots[i].root != ROOT_ITEM_AT) tree->failed_last = i;
             return 0;
         }
@@ -144,7 +145,7 @@ static int check_all(Tree *tree, Run *run) {
     return 1;
 }
 
-/* Collects the inputs of the entry's graph, which the check has read already. */
+/* Collects the inputs of the entry's graph. The check has already read them. */
 static PyObject *collect(Tree *tree, const Value *registers) {
     PyObject *tuple = PyTuple_New(tree->output_count);
     for (int i = 0; tuple != NULL && i < tree->output_count; i++) {
@@ -153,12 +154,12 @@ static PyObject *collect(Tree *tree, const Value *registers) {
         if (item == NULL) Py_CLEAR(tuple);
         else PyTuple_SET_ITEM(tuple, i, item);
     }
-    if (tuple == NULL) PyErr_Clear(); /* Out of memory. The result is that of a failed guard. */
+    if (tuple == NULL) PyErr_Clear(); /* Out of memory. The result is the same as for a failed guard. */
     return tuple;
 }
 
-/* -1: all guards hold. Otherwise the index of a failed guard; guard_count: the tree is dead or memory ran
- * out. */
+/* Returns -1 if all guards hold. Otherwise returns the index of a failed guard, or guard_count if the tree is
+ * dead or memory ran out. */
 static int run_tree(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs) {
     if (unlikely(tree->dead)) return tree->guard_count;
     Value small[32], *registers = small;
@@ -196,7 +197,7 @@ static Test *build_tests(Tree *tree, PyObject *specs, int *count, int relation) 
     if (tests == NULL) return (Test *)PyErr_NoMemory();
     for (*count = 0; *count < n; ++*count)
         if (build_test(tree, &tests[*count], PyTuple_GET_ITEM(specs, *count), relation) < 0) {
-            ++*count; /* The failed test counts too, so that its allocations are released. */
+            ++*count; /* Count the failed test as well, so that its allocations are released. */
             break;
         }
     return tests;
@@ -208,7 +209,7 @@ static const struct { const char *kind; Root root; } root_kinds[] = {
     {"ItemAt", ROOT_ITEM_AT},
 };
 
-/* Classes are held weakly, because entries for methods of a freed class have no use. */
+/* Classes are held weakly, because entries for methods of a freed class are useless. */
 static int pin(Tree *tree, Node *node, PyObject *object) {
     int weak = 0;
     node->object = PyType_Check(object) ? tree_hold_weakly(tree, object, &weak) : tree_hold(tree, object);
@@ -332,7 +333,7 @@ static int tree_traverse(Tree *tree, visitproc visit, void *arg) {
 }
 
 static int tree_clear(Tree *tree) {
-    tree->dead = 1; /* Nodes borrow references from objects. */
+    tree->dead = 1; /* Nodes borrow references from `objects`. */
     Py_CLEAR(tree->objects);
     Py_CLEAR(tree->meta);
     return 0;

@@ -1,16 +1,16 @@
-/* Tests and children that a check skips because they depend on a dictionary that is unchanged.
+/* Tests and children that a check skips, because the dictionary on which they depend is unchanged.
  *
- * CPython numbers the states of dictionaries (object_compat.h, dict_version). If a node's dictionary has
- * the same number as when all tests held, its keys and values are the same objects. They are alive,
- * because the dictionary holds them. Therefore
+ * CPython numbers the states of dictionaries (object_compat.h, dict_version). If a node's dictionary has the
+ * same number as at the time when all tests held, its keys and values are still the same objects. They are
+ * alive, because the dictionary holds them. Therefore
  *
- *   - tests of keys (also tests that there are no keys) hold, and the check skips them;
- *   - the check does not look up children that are entries of the dictionary: they are the same objects;
- *   - the check skips children that are only tested for identity, or for the value of a constant.
+ * - tests of keys (also tests that there are no keys) hold, and the check skips them;
+ * - the check does not look up children that are entries of the dictionary: they are the same objects;
+ * - the check skips children that are only tested for identity, or for the value of a constant.
  *
- * An object can change some properties without changing its dictionary: its class, its own dictionary,
- * metadata of tensors, the length of lists, emptiness of hook tables. The check tests these every time.
- * The numbers are unique in the process, so a number also identifies the dictionary. */
+ * An object can change some properties without changing its dictionary: its class, its own dictionary, metadata
+ * of tensors, the length of lists, emptiness of hook tables. The check tests these every time. The numbers are
+ * unique in the process, so a number also identifies the dictionary. */
 #include "guard_tree.h"
 
 static Dictionary kind_of_child(const Node *child) {
@@ -41,7 +41,7 @@ static int can_skip_child(const Node *node, const Node *child) {
     return child->follows != DICT_NONE && child->follows == node->skip_dict && is_constant_leaf(child);
 }
 
-/* Move the tests that a check may skip behind the other tests, in place. Return the number of the other tests. */
+/* Moves the tests that a check may skip to the end, in place. Returns the number of the other tests. */
 static int sort_tests(Node *node) {
     int open = 0;
     for (int i = 0; i < node->test_count; i++) {

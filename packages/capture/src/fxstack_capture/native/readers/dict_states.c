@@ -1,12 +1,11 @@
-/* Version numbers of dictionaries (version_skips.c). CPython's own numbers are tested once for
+/* Version numbers of dictionaries (version_skips.c). At the start, CPython's own numbers are tested for
  * reliability.
  *
- * CPython changes the number of a dictionary (ma_version_tag) with every change of the dictionary. Since
- * 3.13 there is a gap: the dictionary of an object shares the object's inline values, and storing an
- * attribute changes these values without changing the number. Therefore such a dictionary gets its own
- * table, as CPython does when an object gets many attributes. After that, storing an attribute changes the
- * dictionary. Python code cannot observe this: the dictionary is the same object, with the same items in
- * the same order. */
+ * CPython changes the number of a dictionary (ma_version_tag) with every change of the dictionary. Since 3.13
+ * there is an exception: the dictionary of an object may share the inline values of the object. Storing an
+ * attribute then changes these values, but not the number. Therefore such a dictionary gets its own table, as
+ * CPython does when an object gets many attributes. After that, storing an attribute changes the dictionary.
+ * Python code cannot observe this: the dictionary is the same object, with the same items in the same order. */
 #include "readers.h"
 
 int dict_states_reliable;
@@ -85,7 +84,7 @@ const uint64_t *dict_state_at(PyObject *dict) {
 }
 #endif
 
-/* `popitem` creates the dictionary's own table before it removes the last item. The item is put back. */
+/* `popitem` gives the dictionary its own table before it removes the last item. The item is then put back. */
 int give_own_table(PyObject *dict) {
     if (PyDict_GET_SIZE(dict) == 0) return 0;
     PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
@@ -120,7 +119,7 @@ static int is_change_noticed(PyObject *globals, const char *name, const char *ch
     return done != NULL && dict_version(dict) != before;
 }
 
-/* Whether every kind of change gives a new number. */
+/* Whether each kind of change gives a new number. */
 static int are_changes_noticed(void) {
     PyObject *globals = PyDict_New();
     PyObject *done = globals && PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0

@@ -1,8 +1,7 @@
 /* The next items of CPython's own iterators, read without advancing the iterator.
  *
- * The layouts below are private to listobject.c, tupleobject.c, rangeobject.c and dictobject.c. They are
- * the same in 3.11 to 3.13, except for ranges. tests/native/test_iterator_peek.py compares them with the
- * iterators. */
+ * The layouts below are private to listobject.c, tupleobject.c, rangeobject.c and dictobject.c. They are the
+ * same in 3.11 to 3.13, except for ranges. tests/native/test_iterator_peek.py compares them with the iterators. */
 #include "readers.h"
 
 typedef struct {
@@ -67,8 +66,8 @@ static PyObject *of_dict(PyObject *iterator, Py_ssize_t k) {
     return Py_NewRef(Py_IS_TYPE(iterator, &PyDictIterKey_Type) ? key : value);
 }
 
-/* A new reference. NULL: the item does not exist, or the iterator is of another kind. NULL may come with
- * an exception. */
+/* Returns a new reference. NULL: the item does not exist, or the iterator is of another kind. In the case of an
+ * error, NULL comes with an exception. */
 PyObject *upcoming_item(PyObject *iterator, Py_ssize_t k) {
     PyTypeObject *type = Py_TYPE(iterator);
     if (k < 0) return NULL;

@@ -1,10 +1,9 @@
-/* The results in a functools.lru_cache, read without calling the cache. A call would count a hit, move the
- * key to the end, or call the function.
+/* The results in a functools.lru_cache, read without calling the cache. A call would have effects: it would
+ * count a hit, move the key to the end, or call the function.
  *
- * CPython has no API for this. In 3.11 to 3.13 the wrapper has a dictionary from keys to results. If the
- * size is limited, the dictionary maps keys to links of a list, and the links hold the results.
- * use_caches() finds the offsets of these pointers from two caches with known content. Without the
- * offsets, nothing is read. */
+ * CPython has no API for this. In 3.11 to 3.13 the wrapper has a dictionary from keys to results. If the size is
+ * limited, the dictionary maps keys to the links of a linked list, and each link holds a result. use_caches()
+ * finds the offsets of these pointers from two caches with known content. Without the offsets, nothing is read. */
 #include "readers.h"
 
 PyObject *answer_not_cached;
@@ -24,8 +23,8 @@ static Py_ssize_t find_word(PyObject *object, PyObject *value) {
     return 0;
 }
 
-/* The result that `wrapper` holds for `key`, borrowed. NULL: there is none, or a comparison raised an
- * exception. */
+/* The result that `wrapper` holds for `key`, as a borrowed reference. NULL: there is none, or a comparison
+ * raised an exception. */
 static PyObject *held(PyObject *wrapper, PyObject *key) {
     PyObject *dict = dict_at && Py_IS_TYPE(wrapper, wrapper_type) ? word_at(wrapper, dict_at) : NULL;
     PyObject *found = dict && PyDict_CheckExact(dict) ? PyDict_GetItemWithError(dict, key) : NULL;

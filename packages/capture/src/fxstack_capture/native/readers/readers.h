@@ -14,7 +14,7 @@
 HIDDEN extern PyTypeObject *deque_type;
 HIDDEN int values_init(void);
 HIDDEN int is_constant(PyObject *object);
-/* Same type and equal. Compares objects that are not constants by identity. */
+/* Whether both have the same type and are equal. Objects that are not constants are compared by identity. */
 HIDDEN int same_constant(PyObject *a, PyObject *b);
 /* 1: the object is a container of a known kind. */
 HIDDEN int plain_length(PyObject *container, Py_ssize_t *length);

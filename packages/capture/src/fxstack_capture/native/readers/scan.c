@@ -1,8 +1,7 @@
-/* The walk over the objects that C code may reach from its arguments. calls/scan.py documents it, and has
- * a Python version.
+/* The walk over the objects that C code may reach from its arguments. calls/scan.py documents it, and has a
+ * Python version.
  *
- * No code of the program runs during the walk, so every object that the walk reaches stays alive and
- * unchanged. */
+ * No code of the program runs during the walk, so every object that the walk reaches stays alive and unchanged. */
 #include "readers.h"
 
 /* The code that calls/scan.py assigns to a class: how to walk its instances, and flags in the higher bits. */
@@ -57,7 +56,7 @@ static int seen_grow(Seen *seen) {
     return 0;
 }
 
-/* 1: the value is new, 0: the value was there, -1: an exception. */
+/* Returns 1: the value is new, 0: the value was already there, -1: an exception. */
 static int seen_add(Seen *seen, PyObject *value) {
     if (seen->count * 2 >= seen->room && seen_grow(seen) < 0) return -1;
     PyObject **slot = seen_slot(seen->slots, seen->room, value);
@@ -88,7 +87,8 @@ static int has_id(PyObject *ids, PyObject *value) {
     return has;
 }
 
-/* Record one instance of each class, and each opaque object. One instance shows the effects of its class. */
+/* Records one instance of each class, and each opaque object. One instance is enough to know the effects of its
+ * class. */
 static int note_python(Scan *scan, PyObject *value) {
     int add = scan->every ? 1 : seen_add(&scan->classes, (PyObject *)Py_TYPE(value));
     if (add == 0) add = has_id(scan->opaque, value);

@@ -1,8 +1,7 @@
 /* The functions that guards use to read tensors: a table with two implementations.
  *
- * tensor_fallback.c reads Python-level attributes and is always available. tensor_check.cpp reads the
- * tensor directly. It is compiled at first use against the installed torch, and passes its table in a
- * capsule. */
+ * tensor_fallback.c reads Python-level attributes and is always available. tensor_check.cpp reads the tensor
+ * directly. It is compiled at first use against the installed torch, and passes its table in a capsule. */
 #ifndef FXSTACK_TENSOR_API_H
 #define FXSTACK_TENSOR_API_H
 #define PY_SSIZE_T_CLEAN
@@ -24,9 +23,9 @@ typedef struct {
     int resolved, dtype_code, device_type, device_index, layout_code, all_static;
 } TensorDemand;
 
-/* The part of guards/torch_state.py that C code can read without calling Python, as plain numbers.
- * `exact`: no other part of the state is set (no modes, no functorch levels, no hooks), so that equal
- * numbers mean equal states. */
+/* The part of the state in guards/torch_state.py that C code can read without calling Python, as plain numbers.
+ * `exact`: no other part of the state is set (no modes, no functorch levels, no hooks). Equal numbers then mean
+ * equal states. */
 typedef struct {
     uint64_t included, excluded;
     int64_t numbers[12];
@@ -47,8 +46,8 @@ typedef struct {
     int (*memory)(PyObject *tensor, uintptr_t *begin, uintptr_t *end);
     /* NULL: the check calls the Python getters. */
     void (*state)(TorchNumbers *out);
-    /* A region of torch's profiler. begin_region may return NULL; end_region takes what begin_region returned.
-     * NULL: the profiler does not see compiled code. */
+    /* A region of torch's profiler. begin_region may return NULL, and end_region takes the result of
+     * begin_region. If the functions are NULL, the profiler does not see compiled code. */
     void *(*begin_region)(const char *name);
     void (*end_region)(void *region);
     /* Whether saved-tensor hooks are on in this thread. NULL: ask torch's Python function. */

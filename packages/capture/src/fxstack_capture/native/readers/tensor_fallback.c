@@ -11,7 +11,8 @@ static PyObject *disable;       /* torch._C.DisableTorchFunction */
 static PyObject *name_enter, *name_exit, *name_dtype, *name_device, *name_layout, *name_requires_grad, *name_is_leaf, *name_shape, *name_stride,
     *name_storage_offset, *name_raw_repr, *name_untyped_storage, *name_cdata, *name_nbytes, *name_data_ptr;
 
-/* Disables torch functions until torch_function_restore receives the result. NULL with an error on failure. */
+/* Disables __torch_function__ until torch_function_restore receives the result. On failure, returns NULL with an
+ * error. */
 static PyObject *torch_function_disable(void) {
     PyObject *region = disable ? PyObject_CallNoArgs(disable) : NULL;
     PyObject *entered = region ? PyObject_CallMethodNoArgs(region, name_enter) : NULL;
@@ -94,7 +95,7 @@ static int fallback_check(const TensorDemand *d, PyObject *o) {
 }
 
 static int fallback_resolve(TensorDemand *d) {
-    (void)d; /* The demand stays unresolved, so that the compiled checks resolve it once they are loaded. */
+    (void)d; /* The demand stays unresolved. When the compiled checks are loaded, they resolve it. */
     return 1;
 }
 
@@ -177,7 +178,7 @@ static PyObject *py_use_tensors(PyObject *module, PyObject *args) {
         if (api == NULL) return NULL;
         if (api->version != TENSOR_API_VERSION)
             return PyErr_SetString(PyExc_ValueError, "the compiled tensor checks are of another version"), NULL;
-        Py_INCREF(capsule); /* The reference is kept forever, because trees may use the table at any time. */
+        Py_INCREF(capsule); /* The module keeps this reference forever, because trees may use the table at any time. */
     }
     Py_INCREF(base);
     Py_INCREF(keys);

@@ -84,7 +84,7 @@ static int same_items(PyObject *a, PyObject *b) {
     return 1;
 }
 
-/* Compares keys as a dict or set does (1 equals True), without running any __eq__ method of the program. */
+/* Compares keys in the way of a dict or set (1 equals True), but runs no __eq__ method of the program. */
 static int same_key(PyObject *a, PyObject *b) {
     if (a == b) return 1;
     if (PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b)) return PyUnicode_Compare(a, b) == 0;
@@ -94,8 +94,7 @@ static int same_key(PyObject *a, PyObject *b) {
     return same == 1;
 }
 
-/* The probing of setobject.c (the same in 3.11 to 3.13), with a comparison that runs no __eq__ of the
- * program. */
+/* The search of setobject.c (the same in 3.11 to 3.13), with a comparison that runs no __eq__ of the program. */
 static int set_search(PyObject *set, PyObject *key, Py_hash_t hash, int (*same)(PyObject *, PyObject *)) {
     enum { LINEAR_PROBES = 9, PERTURB_SHIFT = 5 };
     PySetObject *so = (PySetObject *)set;
@@ -135,14 +134,14 @@ int same_constant(PyObject *a, PyObject *b) {
         Py_complex x = ((PyComplexObject *)a)->cval, y = ((PyComplexObject *)b)->cval;
         return same_double(x.real, y.real) && same_double(x.imag, y.imag);
     }
-    /* torch.Size and named tuples are compared by items, because their types are the same. */
+    /* torch.Size and named tuples are compared by items. Their types are equal at this point. */
     if (PyTuple_Check(a)) return same_items(a, b);
     if (type == &PyFrozenSet_Type) return same_set(a, b);
     if (type == &PySlice_Type) {
         PySliceObject *x = (PySliceObject *)a, *y = (PySliceObject *)b;
         return same_constant(x->start, y->start) && same_constant(x->stop, y->stop) && same_constant(x->step, y->step);
     }
-    /* Comparisons of other static types are C code too. They are safe if the objects hold no other objects
+    /* Comparisons of other static types are C code as well. They are safe for objects that hold no other objects
      * (torch.device). */
     if (!(type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) && type->tp_richcompare) return same_by_type(a, b);
     return 0;
@@ -186,8 +185,7 @@ static inline int entry_matches(PyDictKeysObject *keys, Py_ssize_t i, PyObject *
     return h == hash && same_key(other, key);
 }
 
-/* The probing of dictobject.c (the same in 3.11 to 3.13), with a comparison that runs no __eq__ of the
- * program. */
+/* The search of dictobject.c (the same in 3.11 to 3.13), with a comparison that runs no __eq__ of the program. */
 Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash) {
     enum { PERTURB_SHIFT = 5 };
     size_t mask = (size_t)DK_SIZE(keys) - 1, perturb = (size_t)hash, i = (size_t)hash & mask;
@@ -200,7 +198,7 @@ Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash) {
     }
 }
 
-/* Returns the value of a constant key. It tries the position of the last lookup first. */
+/* Returns the value of a constant key. The position of the last lookup is tried first. */
 PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, Py_ssize_t *hint) {
     PyDictObject *d = (PyDictObject *)dict;
     Py_ssize_t i = *hint;
@@ -225,7 +223,7 @@ static int ordered_dict_entry(PyObject *dict, Py_ssize_t index, PyObject **key, 
     if (PyErr_Occurred()) PyErr_Clear();
     if (*key == NULL) return 0;
     if (value == NULL) return 1;
-    /* The lookup compares by identity, because the key is the stored object. */
+    /* This lookup compares by identity, because the key is the stored object itself. */
     *value = Py_XNewRef(PyDict_GetItemWithError(dict, *key));
     if (*value != NULL) return 1;
     PyErr_Clear();

@@ -1,9 +1,9 @@
 """Append-only lists: lists from outside that the program only appends to, measures, or reads by index.
 
 An instruction that loads a list for one of these uses (``interpreter.handlers.deferred.append_only_lists``)
-asks this module for the list. The proxy then holds only the appended items, and the guards cover only the
-items and the length that the program read. Every other use of the list calls ``Objects.enter``, which adds
-the original items to the proxy and guards them.
+gets the proxy from this module. The proxy holds only the appended items. The guards cover only the length and
+the items that the program has read. Every other use of the list calls ``Objects.enter``. It adds the original
+items to the proxy and guards them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from fxstack_capture.trace.state import Objects
 
 _LENGTH: Any = len
 APPEND_METHODS: Final = frozenset({"append", "extend"})
-"""Methods of lists that do not read the items."""
+"""Methods of lists that only append. They do not read the items."""
 
 
 # --- sources of lists --------------------------------------------------------------------
 
 
 def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
-    """Return the proxy of a list; a list that is read for the first time is entered without its items.
+    """Return the proxy of a list. The first read of a list wraps it without its items.
 
-    Return None for other objects. Called by the functions below, and for the owner of a bound ``append`` that a
-    graph break left on the stack.
+    Return None for other objects. The functions below call this function. It is also called for a bound
+    ``append`` that a graph break left on the stack.
     """
     if type(obj) is not list:
         return None
@@ -55,16 +55,16 @@ def enter(objects: Objects, obj: object, source: Source) -> list[Any] | None:
 
 
 def in_local(objects: Objects, value: object) -> list[Any] | None:
-    """Return the proxy of an unread list.
+    """Return the proxy of a list that the program has not read yet.
 
-    ``value`` is the content of a local variable or of a stack slot. Return None if ``value`` is no deferred list.
+    ``value`` is the content of a local variable or of a stack slot. Return None if it is not a deferred list.
     The instruction then loads the variable as usual.
     """
     return enter(objects, value.value, value.source) if type(value) is DeferredLocal else None
 
 
 def in_cell(objects: Objects, cell: CellType) -> list[Any] | None:
-    """Return the proxy of the unread list in a cell, or None as in ``in_local``."""
+    """Return the proxy of a list in a cell that the program has not read yet. Return None in any other case."""
     try:
         return in_local(objects, cell.cell_contents)
     except ValueError:
@@ -72,12 +72,16 @@ def in_cell(objects: Objects, cell: CellType) -> list[Any] | None:
 
 
 def in_globals(objects: Objects, namespace: dict[str, object], name: str) -> list[Any] | None:
-    """Return the proxy of an unread list in the globals of a function, or None as in ``in_local``."""
+    """Return the proxy of a list in the globals that the program has not read yet. Return None in any other
+    case.
+    """
     return _in_dict(objects, objects.namespace(namespace), name)
 
 
 def in_attribute(objects: Objects, obj: object, name: str) -> list[Any] | None:
-    """Return the proxy of an unread list in the attribute of an instance, or None as in ``in_local``."""
+    """Return the proxy of a list in an instance attribute that has not been read yet. Return None in any
+    other case.
+    """
     state = objects.instances.get(id(obj))
     if state is None or not is_plain_attribute(objects, obj, name):
         return None
@@ -85,9 +89,9 @@ def in_attribute(objects: Objects, obj: object, name: str) -> list[Any] | None:
 
 
 def _in_dict(objects: Objects, state: LazyDict, name: str) -> list[Any] | None:
-    """Return the proxy of an unread list in a lazily read dictionary.
+    """Return the proxy of a list in a lazily read dictionary.
 
-    Return None if the program has read the key.
+    Return None if the program has already read the key, or if the value is no list.
     """
     if not state.is_deferred(name):
         return None
@@ -98,7 +102,7 @@ def _in_dict(objects: Objects, state: LazyDict, name: str) -> list[Any] | None:
 
 
 def length(objects: Objects, proxy: list[Any]) -> Any:
-    """Return the length of an append-only list, for ``len``, without reading the items.
+    """Return the length of an append-only list, for ``len``. The items are not read.
 
     A length that has changed between calls is a symbol.
     """
@@ -110,7 +114,8 @@ def length(objects: Objects, proxy: list[Any]) -> Any:
 def item(objects: Objects, proxy: list[Any], key: object) -> Any:
     """Return one item of an append-only list, for ``list[key]``.
 
-    If this item cannot be read alone, expand the list and return NULL. The caller then indexes the full list.
+    If the item cannot be read on its own, expand the list and return NULL. The caller then indexes the full
+    list.
     """
     original, source = objects.append_only[id(proxy)]
     count = len(original)
@@ -125,7 +130,7 @@ def item(objects: Objects, proxy: list[Any], key: object) -> Any:
 
 
 def _item_at(objects: Objects, proxy: list[Any], key: torch.SymInt) -> Any:
-    """Return the original item at a symbolic index, or NULL as ``item`` does.
+    """Return the original item at a symbolic index, or NULL as in ``item``.
 
     The source of the item contains the source of the index.
     """
@@ -140,7 +145,7 @@ def _item_at(objects: Objects, proxy: list[Any], key: torch.SymInt) -> Any:
 def expand(objects: Objects, proxy: list[Any]) -> None:
     """Insert the original items before the appended items, and guard them.
 
-    Called before any use of the list but appending, measuring and indexing. A list that is not append-only is left
+    Called before any use other than appending, measuring and indexing. A list that is not append-only is left
     unchanged.
     """
     entry = objects.append_only.pop(id(proxy), None)

@@ -1,11 +1,14 @@
 """Partially consumed iterators of CPython's own types.
 
-The trace reads the next items without advancing the iterator. The guards cover the items that the trace read, and
-the end if the trace reached the end. The guards do not cover the position of the iterator. Therefore the code
-after a graph break in a loop is compiled once, not once for each item. The replacement code advances the real
-iterator when the frame is left (``trace.effects.Advance``), before any other side effect. A ``zip``, ``map`` or
-``filter`` only reads other iterators; an ``enumerate`` also has a counter. The items of ``zip`` and ``enumerate``
-are read part by part (``DeferredTuple``), so that a part that the program does not read is not guarded.
+The trace reads the next items without advancing the iterator. The guards cover the items that the trace has
+read, and the end if the trace has reached it. The guards do not cover the position of the iterator.
+Therefore, after a graph break in a loop, the rest of the loop is compiled once and not once for each item.
+When the frame is left, the replacement code advances the real iterator before any other side effect
+(``trace.effects.Advance``).
+
+The only state of a ``zip``, ``map`` or ``filter`` is the iterators that it reads. An ``enumerate`` has a
+counter in addition. The items of ``zip`` and ``enumerate`` are tuples that are read part by part
+(``DeferredTuple``), so a part that the program does not read is not guarded.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from fxstack_capture.trace.object_records import ConsumedIterator
 from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 from fxstack_capture.trace.state import Objects
 
-# Limits: an iterator over a list or dictionary that the graph has changed breaks the graph, and so does
-# zip(strict=True). A generator that was made before a graph break runs beside the graphs.
+# Limits: an iterator over a list or dictionary that the graph has changed breaks the graph. zip(strict=True)
+# breaks the graph. A generator that was made before a graph break runs in plain Python, between the graphs.
 
 _LENGTH_HINT: Any = operator.length_hint
 _REFERENTS: Any = gc.get_referents
@@ -43,29 +46,30 @@ class Consumed(ConsumedIterator):
         self.objects = objects
 
     def leave_to_other(self) -> None:
-        """Do not count the last item that ``next`` returned, because a real ``enumerate`` around this iterator
-        takes it. ``_Enumerate`` calls this method of the iterator that it reads. Raises GraphBreak if that is not
-        supported.
+        """Do not count the last item that ``next`` returned.
+
+        ``_Enumerate`` calls this method of the iterator that it reads, because the real ``enumerate`` takes
+        the item. Raises GraphBreak if an iterator of this kind cannot be read by another iterator.
         """
         raise self.refuse("an iterator over a function")
 
     def refuse(self, description: str) -> BaseException:
-        """Return the GraphBreak for an iterator that the trace cannot read.
+        """Return the GraphBreak for an iterator that the trace cannot read. The caller raises it.
 
-        The caller raises it. ``description`` names the iterator in the message, for example ``"an iterator over a
-        changed container"``.
+        ``description`` names the iterator in the message, for example ``"an iterator over a changed
+        container"``.
         """
         return graph_break(
             "unsupported-object", f"{description} that was partially consumed outside of the graph"
         )
 
     def guarded_end(self, count: int) -> StopIteration:
-        """Guard that nothing follows after ``count`` items, and return the StopIteration to raise.
+        """Guard that no item follows after ``count`` items. Return the StopIteration that the caller raises.
 
         Raises GraphBreak if the container has changed since the iterator was made.
         """
-        # The length hint of an iterator over a changed container counts new items, or is 0 for a
-        # dictionary of another size.
+        # If the container has changed, the length hint does not fit: for a list it counts new items, and for
+        # a dictionary of another size it is 0.
         if operator.length_hint(self.obj) != count:
             raise self.refuse("an iterator over a changed container")
         self.objects.trace.guard(Converted(self.source, _LENGTH_HINT), Equals(count))
@@ -82,9 +86,9 @@ class _OfContainer(Consumed):
         """Number of items that the trace has read."""
 
     def next(self) -> Any:
-        """Return the next item unread: a ``DeferredLocal``, or a ``DeferredTuple`` for ``dict.items()``.
+        """Return the next item, deferred: a ``DeferredLocal``, or a ``DeferredTuple`` for ``dict.items()``.
 
-        A load wraps the value. The guards demand only the class of the item.
+        The load of the item wraps it. Until then, the guards demand only the class of the item.
         """
         if self.ended:
             raise StopIteration
@@ -96,7 +100,7 @@ class _OfContainer(Consumed):
         except IndexError:
             raise self.guarded_end(self._position) from None
         source = Upcoming(self.source, self._position)
-        # Guard that an item exists. The program may not read the item itself.
+        # Guard that an item exists. The program may never read the item itself.
         self.objects.trace.guard(source, TypeIs(type(value)))
         self._position += 1
         self.taken += 1
@@ -110,7 +114,7 @@ class _OfContainer(Consumed):
     def _demand_container(self) -> None:
         """Raise GraphBreak if the program has changed the container during the trace.
 
-        The items are read from the real container, which does not have the changes.
+        The items are read from the real container, which does not have these changes.
         """
         if type(self.obj) not in _OF_MUTABLE:
             return
@@ -129,7 +133,9 @@ class _OfContainer(Consumed):
             raise self.refuse("an iterator over a changed container")
 
     def _is_changed_list(self, proxy: Any) -> bool:
-        """Whether the program has changed the items of the list behind ``proxy`` during the trace."""
+        """Whether the program has changed the items of a list during the trace. ``proxy`` is the proxy of the
+        list.
+        """
         if id(proxy) in self.objects.append_only:
             return bool(proxy)
         originals = self.objects.contents[id(proxy)]
@@ -147,11 +153,11 @@ class _Composed(Consumed):
         if len(parts) != 2:
             raise self.refuse(f"a {type(obj).__name__} with more arguments")
         self._parts = [(part, Item(Item(reduced, 1), i)) for i, part in enumerate(parts[1])]
-        """The arguments in ``__reduce__``, with their sources."""
+        """Pairs (argument, source), one for each argument in ``__reduce__``."""
 
     def function_and_iterators(self) -> tuple[Any, ...]:
-        """Return the function of a ``map`` or ``filter`` as an object of the trace, and the real iterators that it
-        reads.
+        """For a ``map`` or ``filter``: return the function, as an object of the trace, and the real iterators
+        that it reads.
         """
         self.inner_iterators(1)
         return self.objects.enter(*self._parts[0]), *(part for part, _ in self._parts[1:])
@@ -159,7 +165,8 @@ class _Composed(Consumed):
     def inner_iterators(self, first: int = 0) -> list[Consumed]:
         """Return the iterators that this iterator reads, in order.
 
-        ``first`` skips the function of a ``map`` or ``filter``, which is part 0.
+        ``first`` is the number of the first part to return. For a ``map`` or ``filter`` it is 1, because part
+        0 is the function.
         """
         return [enter(self.objects, *part) for part in self._parts[first:]]
 
@@ -168,7 +175,7 @@ class _Zip(_Composed):
     """A ``zip``. It has no state of its own, so its inner iterators count the items."""
 
     def next(self) -> Any:
-        """Return a tuple of the next item of each inner iterator, all unread."""
+        """Return a tuple of the next item of each inner iterator. The items are deferred."""
         iterators = self.inner_iterators()
         if not iterators:
             raise StopIteration
@@ -206,15 +213,16 @@ class _Filter(_Composed):
 
 
 class _Enumerate(_Composed):
-    """An ``enumerate``. Its counter is state of its own.
+    """An ``enumerate``. Its own state is the counter.
 
-    Therefore the replacement code advances the real ``enumerate``, which advances the iterator that it reads.
+    The replacement code advances the real ``enumerate``, because only that advances the counter. The
+    ``enumerate`` then advances the iterator that it reads.
     """
 
     counts_for_others = True
 
     def next(self) -> Any:
-        """Return a tuple of the number and the next item. The number is unread for the first item."""
+        """Return a tuple of the number and the next item. The number of the first item is deferred."""
         iterator = enter(self.objects, *self._parts[0])
         try:
             item = iterator.next()
@@ -222,7 +230,7 @@ class _Enumerate(_Composed):
             self.ended = True
             raise
         iterator.leave_to_other()
-        # Part 1 of ``__reduce__`` is the number that the real ``enumerate`` would return next.
+        # Part 1 of ``__reduce__`` is the number that the real ``enumerate`` gives to its next item.
         number = DeferredLocal(*self._parts[1])
         index, self.taken = self.taken, self.taken + 1
         return DeferredTuple((entered(self.objects, number) + index if index else number, item))
@@ -232,7 +240,7 @@ class _Enumerate(_Composed):
 
 
 class _OfArguments(Consumed):
-    """An iterator that is made again from the arguments in its ``__reduce__``.
+    """An iterator that can be made a second time from the arguments in its ``__reduce__``.
 
     The arguments are wrapped when the program asks for the first item.
     """
@@ -245,8 +253,9 @@ class _OfArguments(Consumed):
         """The wrapped arguments, or None before the first item."""
 
     def arguments(self) -> list[Any]:
-        """Return the arguments that would make an equal iterator at the start of the frame, as objects of the
-        trace.
+        """Return the arguments, as objects of the trace, that make an equal iterator.
+
+        The iterator equals the real one at the start of the frame.
         """
         if self._arguments is None:
             self._arguments = self._enter_arguments()
@@ -267,25 +276,28 @@ class _OfArguments(Consumed):
     def demand(self, parts: tuple[Any, ...]) -> None:
         """Check the arguments ``parts`` before they are wrapped.
 
-        Subclasses raise GraphBreak for arguments that they do not support, or add guards.
+        Subclasses raise GraphBreak for unsupported arguments, or add guards.
         """
 
     def leave_to_other(self) -> None:
         self.taken -= 1
 
     def _take(self) -> int:
-        """Take one item and return its index."""
+        """Count one more item and return its index."""
         self.taken += 1
         self._position += 1
         return self._position - 1
 
 
 class _Count(_OfArguments):
-    """An ``itertools.count`` of integers. Its position is a number of the program."""
+    """An ``itertools.count`` of integers. The next number is an ordinary number of the program, which may be
+    dynamic.
+    """
 
     def demand(self, parts: tuple[Any, ...]) -> None:
         """Raise GraphBreak unless all arguments are integers."""
-        # A count of floats adds the step up and so accumulates rounding errors, which multiplying does not.
+        # A count of floats adds the step repeatedly and accumulates rounding errors. A multiplication would
+        # not.
         if any(type(part) is not int for part in parts):
             raise self.refuse("an itertools.count whose arguments are not integers")
 
@@ -300,7 +312,9 @@ class _Repeat(_OfArguments):
     """An ``itertools.repeat``. The number of remaining items is guarded."""
 
     def demand(self, parts: tuple[Any, ...]) -> None:
-        """Read the number of remaining items, and guard it. Without a limit the number is infinite."""
+        """Read the number of remaining items and guard it. The number is infinite if the iterator has no
+        limit.
+        """
         self._remaining = parts[1] if len(parts) > 1 else math.inf
         if len(parts) > 1:
             self.objects.trace.guard(Item(self._arguments_source(), 1), Equals(parts[1]))
@@ -318,10 +332,10 @@ class _Repeat(_OfArguments):
 def _is_quiet(iterator: Any) -> bool:
     """Whether an iterator of ``itertools`` implements ``__reduce__`` without a warning.
 
-    Asked once, at import. Later versions of Python may remove the method, so the trace reads these iterators only
-    where it exists.
+    Evaluated once, at import. Later versions of Python may remove the method. The trace reads these iterators
+    only if the method exists.
     """
-    # Python 3.12 deprecates copying and pickling of itertools objects.
+    # Python 3.12 deprecates the copying and pickling of itertools objects.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -344,7 +358,9 @@ _KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
     filter: _Filter,
     enumerate: _Enumerate,
 }
-"""Maps each type of iterator that the trace can read to its class in this module. Other iterators break the graph."""
+"""Maps each type of iterator that the trace can read to its class in this module. Iterators of other types
+break the graph.
+"""
 
 
 def add(objects: Objects, obj: object, source: Source) -> None:
@@ -360,7 +376,7 @@ def add(objects: Objects, obj: object, source: Source) -> None:
 def enter(objects: Objects, obj: Any, source: Source) -> Consumed:
     """Wrap an iterator that another iterator reads, and return its ``Consumed``.
 
-    Raises GraphBreak if it cannot be read.
+    Raises GraphBreak if the trace cannot read the iterator.
     """
     objects.enter(obj, source)
     consumed = objects.iterators.get(id(obj))
@@ -371,9 +387,10 @@ def enter(objects: Objects, obj: Any, source: Source) -> Consumed:
 
 
 def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
-    """Return the function of ``obj``, a ``map`` or ``filter``, and the real iterators that it reads.
+    """Return the function of ``obj``, a ``map`` or ``filter``, and the real iterators that ``obj`` reads.
 
-    Called before a Python loop (polyfill) replaces the C code of ``obj``. Raises GraphBreak.
+    Called before a polyfill, a loop in Python, replaces the C code of ``obj``. Raises GraphBreak if ``obj``
+    cannot be read.
     """
     consumed = objects.iterators[id(obj)]
     assert isinstance(consumed, _Composed)
@@ -381,7 +398,9 @@ def read_by(objects: Objects, obj: object) -> tuple[Any, ...]:
 
 
 def entered(objects: Objects, item: Any) -> Any:
-    """Return an item, which ``Consumed.next`` has returned, as an object of the trace. Deferred items are wrapped."""
+    """Return an item that ``Consumed.next`` has returned, as an object of the trace. A deferred item is
+    wrapped.
+    """
     if type(item) is DeferredLocal:
         return objects.enter(item.value, item.source)
     if type(item) is DeferredTuple:
@@ -390,8 +409,9 @@ def entered(objects: Objects, item: Any) -> Any:
 
 
 def close(objects: Objects) -> None:
-    """Guard that different iterators of one type stay different, because one iterator passed twice would advance
-    twice. Called at the end of the trace.
+    """Guard that different iterators of one type are different objects. Called at the end of the trace.
+
+    If one iterator were passed twice, it would be advanced twice.
     """
     alike: dict[type, list[Source]] = {}
     for consumed in objects.iterators.values():

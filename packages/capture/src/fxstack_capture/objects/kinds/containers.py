@@ -1,4 +1,4 @@
-"""Proxies of builtin containers. Their items are wrapped at once; a plain dictionary is read key by key."""
+"""Proxies of builtin containers. Their items are wrapped at once; only a plain dictionary is read key by key."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from fxstack_capture.trace.state import Objects
 
 
 def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source) -> list[Any]:
-    """Guard the exact type and length of a sequence.
+    """Guard the exact type and length of a sequence, and return its wrapped items.
 
-    Return its wrapped items. ``iterator`` iterates over the sequence at C level, since the ``__iter__`` of a
-    subclass may be code of the program.
+    ``iterator`` iterates over the sequence in C. The ``__iter__`` of a subclass may be code of the program.
     """
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
@@ -29,7 +28,7 @@ def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source
 
 
 def tuple_(objects: Objects, obj: tuple[Any, ...], source: Source) -> tuple[Any, ...]:
-    """Wrap the items of a tuple. A tuple whose items are all their own proxies is its own proxy."""
+    """Wrap the items of a tuple. If all items are their own proxies, the tuple is its own proxy."""
     if not obj:
         objects.trace.guard(source, Equals(()))
         return obj
@@ -53,7 +52,8 @@ def size(objects: Objects, obj: torch.Size, source: Source) -> torch.Size:
 def list_(objects: Objects, obj: list[Any], source: Source) -> list[Any]:
     """Copy a list with wrapped items.
 
-    ``Objects.contents`` keeps the wrapped items, from which ``effect_diff`` finds the writes of the program.
+    ``Objects.contents`` keeps the wrapped items. ``effect_diff`` compares the proxy with them to find the
+    program's writes.
     """
     proxy: list[Any] = []
     # Register the proxy before wrapping the items, since a list may contain itself.
@@ -85,7 +85,8 @@ def dict_(objects: Objects, obj: dict[Any, Any], source: Source) -> dict[Any, An
 def set_(objects: Objects, obj: set[Any], source: Source) -> Any:
     """Copy a set.
 
-    ``Objects.contents`` keeps the members, from which ``effect_diff`` finds the writes of the program.
+    ``Objects.contents`` keeps the members. ``effect_diff`` compares the proxy with them to find the program's
+    writes.
     """
     proxy = _set_like(objects, obj, source)
     objects.contents[id(proxy)] = tuple(proxy)
@@ -98,13 +99,13 @@ def frozenset_(objects: Objects, obj: frozenset[Any], source: Source) -> Any:
 
 
 def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
-    """Copy a set or frozenset, and guard its members. Members that are no constants are wrapped."""
+    """Copy a set or frozenset, and guard its members. A member that is no constant is wrapped."""
     cls = type(obj)
     objects.trace.guard(source, TypeIs(cls))
     members = tuple(cls.__iter__(obj))
     if all(map(is_constant_key, members)):
         objects.trace.guard(source, KeysAre(members) if members else LengthIs(0))
-        # A copy has the iteration order of the original, since both tables are filled from the same hashes.
+        # A copy iterates in the order of the original, because both tables are filled with the same hashes.
         proxy = obj if cls is frozenset else obj.copy()
     else:
         objects.trace.guard(source, LengthIs(len(members)))
@@ -121,8 +122,8 @@ def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
 def set_order(objects: Objects, proxy: Any) -> tuple[Any, ...] | None:
     """Return the members of a wrapped set in the iteration order of the original set.
 
-    Called before the program iterates. Return None if any order is correct. The hashes of proxies would give
-    another order. Raises GraphBreak if the program has changed the set.
+    Called before the program iterates. The hashes of proxies would give another order. Return None if the
+    proxy already has a correct order. Raises GraphBreak if the program has changed the set.
     """
     order = objects.set_orders.get(id(proxy))
     if order is None:

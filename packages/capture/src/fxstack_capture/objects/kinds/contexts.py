@@ -1,9 +1,9 @@
 """The ``ctx`` of an ``autograd.Function`` whose ``forward`` or ``backward`` runs as a root frame.
 
-Each call has another ``ctx``, so a ``ctx`` is guarded by its class and is its own proxy. Attributes are read
-and written as for any instance. Four C attributes only keep the arguments of ``save_for_backward`` and the
-``mark_...`` methods until ``forward`` returns. ``Objects.contexts`` records writes to these attributes, and
-the replacement code does the writes when the frame is left.
+Each call has a new ``ctx``, so a ``ctx`` is guarded by its class. A ``ctx`` is its own proxy. Attributes are
+read and written as for any instance. Four C attributes are special: they only keep the arguments of
+``save_for_backward`` and the ``mark_...`` methods until ``forward`` returns. ``Objects.contexts`` records
+writes to these attributes. The replacement code does the writes when the frame is left.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ _C_CLASS: Final = torch_compat.FunctionBase
 _KEPT: Final = frozenset(getattr(_C_CLASS, n) for n in ("to_save", "non_differentiable", "dirty_tensors"))
 """C attributes that only hold a value until ``forward`` returns."""
 _FLAG: Final = _C_CLASS.materialize_grads
-"""The argument of ``ctx.set_materialize_grads``, which can be written only."""
+"""The argument of ``ctx.set_materialize_grads``. This attribute cannot be read."""
 _SAVED: Final = _C_CLASS.saved_tensors
 _UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors"))
-"""C attributes whose load unpacks tensors or returns records of C++ that no guard compares."""
+"""C attributes that cannot be loaded. The load would unpack tensors, or return records of C++ that no guard
+compares.
+"""
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a ``ctx`` as itself, with a guard on its class, and prepare lazy reads of its attributes."""
+    """Wrap a ``ctx`` as itself. Guard its class, and prepare lazy reads of its attributes."""
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.registry.add_itself(obj, source)
     objects.add_instance_dict(obj, raw_dict(obj), {}, InstanceDict(source))
@@ -42,15 +44,14 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def load(objects: Objects, raw: Any, obj: Any) -> Any:
-    """Load a C attribute of a ``ctx``.
+    """Load a C attribute of a ``ctx``. ``raw`` is the descriptor of the attribute.
 
-    ``raw`` is its descriptor. Raises GraphBreak if the attribute cannot be guarded, for example if a hook unpacks
-    ``saved_tensors``.
+    Raises GraphBreak if the attribute cannot be guarded, for example if a hook unpacks ``saved_tensors``.
     """
     if raw.__name__ == "__dict__":
         return objects.instances[id(obj)].proxy
     if raw is _FLAG or raw.__name__ == "__class__":
-        # The flag can be written but not read: reading it raises the real error.
+        # The flag can only be written. Reading it raises the real error.
         return raw.__get__(obj)
     value = objects.contexts[id(obj)].get(raw, ABSENT)
     if value is not ABSENT:
@@ -65,8 +66,8 @@ def load(objects: Objects, raw: Any, obj: Any) -> Any:
 
 def _demand_unpacked(objects: Objects, obj: Any, source: Source) -> None:
     """Guard that no saved tensor of the ``ctx`` has an unpack hook. Raises GraphBreak if a tensor has one."""
-    # Reading ``saved_tensors`` calls the unpack hooks, and a guard that reads the attribute would call
-    # them, too.
+    # Reading ``saved_tensors`` calls the unpack hooks. A guard that read the attribute would call them as
+    # well.
     saved = obj._raw_saved_tensors
     tensors_source = BuiltinAttr(source, "_raw_saved_tensors")
     guard = objects.trace.guard
@@ -80,8 +81,8 @@ def _demand_unpacked(objects: Objects, obj: Any, source: Source) -> None:
 def store(objects: Objects, raw: Any, obj: Any, value: object) -> None:
     """Write a C attribute of a ``ctx``, or delete the attribute if ``value`` is ABSENT.
 
-    ``raw`` is its descriptor. The real ``ctx`` is written when the frame is left. Raises GraphBreak for attributes
-    that are not in ``_KEPT`` or ``_FLAG``.
+    ``raw`` is the descriptor of the attribute. The real ``ctx`` is written when the frame is left. Raises
+    GraphBreak for attributes that are neither in ``_KEPT`` nor ``_FLAG``.
     """
     if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
         objects.contexts[id(obj)][raw] = value
@@ -91,7 +92,7 @@ def store(objects: Objects, raw: Any, obj: Any, value: object) -> None:
 
 
 def close(objects: Objects) -> None:
-    """Guard that different contexts stay different. Called at the end of the trace."""
+    """Guard that different contexts are different objects. Called at the end of the trace."""
     if len(objects.contexts) > 1:
         first, *others = [objects.registry.by_proxy[obj].source for obj in objects.contexts]
         objects.trace.guard(first, AllDistinct(tuple(others)))

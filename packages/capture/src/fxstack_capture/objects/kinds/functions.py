@@ -18,10 +18,11 @@ from fxstack_capture.trace.state import Objects
 def parts(objects: Objects, fn: FunctionType) -> Parts:
     """Return the defaults and the closure of a function as objects of the trace.
 
-    ``Objects.function_parts`` calls this once for a function from outside, and at each call of a new function.
+    ``Objects.function_parts`` calls this once for a function from outside. For a function made in the trace,
+    it calls this at each call of the function.
     """
     if objects.is_new(fn):
-        # Do not cache the parts of a new function: the program may change the defaults.
+        # Do not cache the parts of a function made in the trace, because the program may change its defaults.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
     entered = _enter_parts(objects, fn, entry_of(objects, fn).source)
     objects.parts[id(fn)] = entered
@@ -38,7 +39,7 @@ def entry_of(objects: Objects, fn: FunctionType) -> Entry:
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
-    """Wrap the defaults and the closure of a function from outside, and guard its code object."""
+    """Wrap the defaults and the closure of a function from outside. Guard its code object."""
     if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
     guard_part(objects, fn, "__code__", source)
@@ -74,8 +75,9 @@ def guard_part(objects: Objects, fn: FunctionType, name: str, source: Source) ->
 
 
 def _default(objects: Objects, value: object, source: Source, is_recreated: bool) -> object:
-    """Wrap a default value. A number is a constant, unless the function is a recreated function."""
-    # All calls that omit the argument see the same number. A recreated function has a number of its own.
+    """Wrap a default value. A number is a constant, except as a default of a recreated function."""
+    # All calls that omit the argument use the same number, so the number need not become dynamic. A recreated
+    # function may have another number in each call.
     if type(value) in (int, float) and not is_recreated:
         objects.trace.guard(source, Equals(value))
         return value
@@ -83,7 +85,9 @@ def _default(objects: Objects, value: object, source: Source, is_recreated: bool
 
 
 def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
-    """Return the proxy of a cell from outside. The proxy holds a ``DeferredLocal``, which the first load wraps."""
+    """Return the proxy of a cell from outside. The proxy contains a ``DeferredLocal``. The first load wraps
+    its value.
+    """
     entry = objects.registry.by_original.get(id(cell))
     if entry is not None:
         if entry.source != source:
@@ -101,10 +105,9 @@ def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
 
 
 def load_cell(objects: Objects, cell: CellType) -> Any:
-    """Return the content of a cell of the trace.
+    """Return the content of a cell of the trace. The first load wraps the content.
 
-    The first load wraps the content. Raises ValueError, as CPython does, if the cell is empty; the guards then
-    demand an empty cell.
+    Raises ValueError for an empty cell, as CPython does. The guards then demand that the cell is empty.
     """
     if cell == CellType():
         proxied = objects.cells.get(id(cell))

@@ -1,6 +1,6 @@
-"""C objects that hold other objects without an attribute for them.
+"""C objects that hold other objects, but have no attribute that returns them.
 
-``gc.get_referents`` finds the held objects. The function that made the original makes the proxy from the
+``gc.get_referents`` finds the held objects. The C function that made the original makes the proxy from the
 proxies of the held objects.
 """
 
@@ -30,9 +30,9 @@ _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def comparing_key(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a ``functools.cmp_to_key`` object.
+    """Wrap an object of ``functools.cmp_to_key``.
 
-    It is the key function, or the key that this function made of an item.
+    The object is the key function, or a key that the key function has returned for an item.
     """
     parts = gc.get_referents(obj)
     objects.trace.guard(source, TypeIs(COMPARING_KEY))
@@ -50,7 +50,7 @@ def comparing_key(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def dict_view(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap a view of the keys, values or items of a dictionary, and the dictionary."""
+    """Wrap a view of the keys, values or items of a dictionary. The dictionary is wrapped as well."""
     objects.trace.guard(source, TypeIs(type(obj)))
     proxy = objects.enter(gc.get_referents(obj)[0], Item(Converted(source, _REFERENTS), 0))
     objects.expand(proxy)

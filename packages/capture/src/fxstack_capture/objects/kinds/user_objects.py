@@ -1,6 +1,7 @@
-"""Proxies of instances of classes: bare instances of the same class, filled attribute by attribute.
+"""Proxies of instances of classes. A proxy is a bare instance of the same class, filled attribute by
+attribute.
 
-The items of an instance of a subclass of a builtin container are wrapped at once, as for the builtin
+An instance of a subclass of a builtin container has items. They are wrapped at once, as for the builtin
 container.
 """
 
@@ -29,18 +30,19 @@ from fxstack_capture.trace.constants import is_constant_key, is_value
 from fxstack_capture.trace.state import Objects
 
 Handler = Callable[[Objects, Any, Source], Any]
-"""A function that wraps one kind of object: it guards the object at the source and returns the proxy."""
+"""A function that wraps one kind of object. It adds guards on the object at the source and returns the proxy."""
 
 
-# Limits: objects of subclasses of threading.local with slots, attribute methods of their own, or an __init__ that
-# does more than set attributes to constants end the graph where they are read: a guard may run their code. A
-# __getattribute__, or a property __class__, with side effects also runs where the tracer calls isinstance.
+# Limits: some objects of subclasses of threading.local end the graph where they are read, because a guard may
+# run their code. Their class has slots, attribute methods of its own, or an __init__ that does more than set
+# attributes to constants. A __getattribute__ with side effects, or a property __class__ with side effects,
+# runs additional times where the tracer calls isinstance.
 
 
 def handler(cls: type) -> Handler | None:
     """Return the function that wraps instances of ``cls``.
 
-    Return None if the state of instances cannot be read. The caller then wraps them as opaque objects or
+    Return None if the state of instances cannot be read. The caller then wraps them as opaque objects or as
     iterators.
     """
     base, _ = native_new(cls)
@@ -49,14 +51,14 @@ def handler(cls: type) -> Handler | None:
     if base is object and not is_bare(cls):
         return None
     if base is tuple and not is_heap_type(cls):
-        return None  # structured sequences of the interpreter, such as sys.flags
+        return None  # structured sequences of the interpreter, such as sys.flags, cannot be made
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
 def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], source: Source) -> None:
-    """Prepare lazy reads of ``original``, the real instance dictionary of the object that ``proxy`` represents.
+    """Prepare lazy reads of ``original``, the instance dictionary of the object that ``proxy`` represents.
 
-    Objects may share one dictionary (the Borg pattern). Their proxies then share one state.
+    Objects may share one dictionary (the Borg pattern). Their proxies then share one lazy state.
     """
     shared = objects.registry.by_original.get(id(original))
     if shared is not None:
@@ -68,9 +70,11 @@ def _add_instance(objects: Objects, proxy: object, original: dict[str, Any], sou
 
 
 def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:
-    """Add the pair to the registry, and prepare lazy reads of the instance dictionary and the slots.
+    """Add the object and its proxy to the registry. Prepare lazy reads of the instance dictionary and the
+    slots.
 
-    Return ``proxy``. Every function below calls it. It also keeps the finalizer of the proxy from running.
+    Return ``proxy``. Every wrapping function below calls this function. It also prevents the finalizer of the
+    proxy from running.
     """
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
@@ -84,7 +88,7 @@ def register(objects: Objects, obj: object, proxy: object, source: Source) -> An
 
 def enter_member(objects: Objects, obj: object, source: Source, owner: type, name: str) -> Any:
     """Wrap the value of a member that the C class ``owner`` stores in ``obj``, such as ``partial.func``."""
-    # A subclass may hide the member, so the descriptor comes from ``owner``.
+    # A subclass may hide the member, so read it by the descriptor of ``owner``.
     return objects.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
 
 
@@ -95,9 +99,9 @@ def plain(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
-    """Wrap an exception that was made outside.
+    """Wrap an exception that was made outside of the frame.
 
-    Its arguments and its chained exceptions are wrapped. Its traceback is not.
+    Its arguments and its chained exceptions are wrapped; its traceback is not.
     """
     cls = type(obj)
     objects.trace.guard(source, TypeIs(cls))
@@ -105,7 +109,8 @@ def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
     base, new = native_new(cls)
     proxy = new(cls, *args)
     base.__init__(proxy, *args)
-    # Some constructors in C change ``args``: OSError with a file name keeps two of three arguments.
+    # Some constructors in C change ``args``. For example, OSError with a file name keeps two of three
+    # arguments.
     BaseException.__dict__["args"].__set__(proxy, args)
     register(objects, obj, proxy, source)
     for name in ("__cause__", "__context__"):
@@ -120,8 +125,9 @@ def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
 
 
 def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, source: Source) -> None:
-    """Wrap the members that C classes store beside the arguments, such as ``errno`` and ``lineno``, and store them
-    in ``proxy``.
+    """Wrap the members that C classes store besides the arguments, such as ``errno`` and ``lineno``.
+
+    The wrapped members are stored in ``proxy``.
     """
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
         if is_heap_type(owner):
@@ -131,7 +137,7 @@ def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, s
                 continue
             entered = objects.enter(member.__get__(obj), SlotAttr(source, owner, name))
             if member.__get__(proxy) is not entered:
-                with suppress(AttributeError):  # read-only: computed from the arguments
+                with suppress(AttributeError):  # a read-only member is computed from the arguments
                     member.__set__(proxy, entered)
 
 
@@ -144,7 +150,9 @@ def value_subclass(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def _plain_value(base: type, obj: Any) -> Any:
-    """Return the value of ``obj`` as an instance of the builtin ``base``, without calling methods of the subclass."""
+    """Return the value of ``obj`` as an instance of the builtin ``base``. No method of the subclass is
+    called.
+    """
     if base is bytes:
         return bytes.__getitem__(obj, slice(None))
     if base is complex:
@@ -159,9 +167,9 @@ def tuple_subclass(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
-    """Wrap an instance of a subclass of list and its items. The methods of the subclass are not called."""
+    """Wrap an instance of a subclass of list and its items. No method of the subclass is called."""
     proxy = list.__new__(type(obj))
-    # The registry comes first, because the list may contain itself.
+    # Register the proxy before wrapping the items, because the list may contain itself.
     register(objects, obj, proxy, source)
     list.extend(proxy, items(objects, obj, list.__iter__(obj), source))
     objects.contents[id(proxy)] = tuple(list.__iter__(proxy))
@@ -169,7 +177,7 @@ def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
-    """Wrap an instance of a subclass of deque and its items. The methods of the subclass are not called."""
+    """Wrap an instance of a subclass of deque and its items. No method of the subclass is called."""
     native = collections.deque
     proxy = native.__new__(type(obj))
     native.__init__(proxy, (), native.__dict__["maxlen"].__get__(obj))
@@ -203,9 +211,9 @@ def set_subclass(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def dict_subclass(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an instance of OrderedDict, defaultdict, Counter or a subclass of the program.
+    """Wrap an instance of OrderedDict, defaultdict or Counter, or of another subclass of dict.
 
-    All items are wrapped at once through the C methods.
+    All items are wrapped at once. They are read by C methods.
     """
     base: Any = next(b for b in _DICTS if issubclass(type(obj), b))
     objects.trace.guard(source, TypeIs(type(obj)))
@@ -227,7 +235,8 @@ def _fill_dict(
 ) -> None:
     """Store wrapped keys and values in ``proxy``.
 
-    The interpreter runs a ``__hash__`` of the program. ``base`` is the C class whose ``__setitem__`` stores them.
+    ``base`` is the C class whose ``__setitem__`` stores them. If a key has a ``__hash__`` of the program, the
+    interpreter runs it.
     """
     for index, (key, original) in enumerate(items):
         value_source = Key(source, key) if is_value(key) else ValueAt(source, index)

@@ -1,7 +1,7 @@
-"""Subclass answers of abstract classes (``abc.ABC``).
+"""Guards on ``issubclass`` answers of abstract classes (``abc.ABC``).
 
-Registering a class with an abstract class changes the answer. Each pair of an abstract class and a class from
-outside has one guard.
+Registering a class with an abstract class may change the answer. Each pair of an abstract class and a class
+from outside has one guard.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def _classes_in(classes: object) -> Iterator[Any]:
 def note_answers(objects: Objects, kind: type, classes: object) -> None:
     """Guard the answer of ``issubclass(kind, classes)`` for each abstract class in ``classes``.
 
-    Called when the program calls ``issubclass`` or ``isinstance``. Guards cannot name a class made in the trace;
-    the guards on its pre-existing bases replace the guard on the class.
+    Called when the program calls ``issubclass`` or ``isinstance``. No guard can name a class that was made in
+    the trace. For such a class, its bases from outside are guarded instead.
     """
     for cls in _classes_in(classes):
         if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):
@@ -39,15 +39,17 @@ def note_answers(objects: Objects, kind: type, classes: object) -> None:
                 try:
                     answer = bool(abc.ABCMeta.__subclasscheck__(cls, base))
                 except TypeError:
-                    # A protocol refuses the check. The check of the program raises the same error.
+                    # The ``__subclasscheck__`` of a protocol may raise. The program's own call raises the
+                    # same error.
                     continue
                 check = SubclassIs(cls, id(cls), answer)
                 objects.trace.guard(pinned(base, base.__qualname__), check)
 
 
 def _nameable_bases(objects: Objects, kind: type) -> tuple[type, ...]:
-    """Return the classes that a guard can name in place of ``kind``: ``kind`` itself, or the pre-existing bases of
-    a new class.
+    """Return the classes that a guard names for ``kind``.
+
+    A class from outside is named itself. A class made in the trace is represented by its bases from outside.
     """
     if not objects.is_new(kind):
         return (kind,)

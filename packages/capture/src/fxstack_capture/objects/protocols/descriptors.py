@@ -1,8 +1,9 @@
 """Descriptors found on a class: their binding to instances, and their precedence.
 
-A *plan* holds, for one class and one name, the raw attribute found along the MRO, the function that binds it,
-and whether the attribute precedes the instance dictionary. Plans are cached for the length of a trace, unless the
-traced program has changed any class (its overlay).
+A *plan* describes the attribute lookup of one name on one class. It has three parts: the raw attribute found
+along the MRO, the function that binds it, and whether the attribute precedes the instance dictionary. Plans
+are cached for the length of a trace. They are not cached once the traced program has changed a class, because
+the changes (the overlay of the class) affect them.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects
 
 Getter = Callable[[Objects, Any, Any, type], Any]  # getter(objects, raw, obj, cls)
-"""A function that binds a raw class attribute ``raw`` for a load from ``obj`` of class ``cls``.
+"""A function that binds a raw class attribute ``raw``. The attribute was loaded from ``obj``, an instance of
+``cls``.
 
-``obj`` is None for a load from the class itself.
+``obj`` is None if the attribute was loaded from the class itself.
 """
 
 
@@ -44,13 +46,14 @@ _COPIED_STATE = frozenset(
         type({}.items()),
     }
 )
-"""C types whose proxies have a complete copy of the original's C-level state."""
+"""C types whose proxies have a complete copy of the original's C state."""
 
 
 def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
-    """Return the instance dictionary of an object that is its own proxy, or None if its class has none.
+    """Return the instance dictionary of an object that is its own proxy. None if its class has no dictionary.
 
-    Such objects are made in the trace, or come from outside and are not copied (for example an enum member).
+    Such an object was made in the trace, or comes from outside and is not copied (for example an enum
+    member).
     """
     descriptor = dict_descriptor(type(obj))
     return None if descriptor is None else descriptor.__get__(obj)
@@ -77,8 +80,8 @@ def _get_native(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     """Bind a descriptor whose ``__get__`` is C code of a library.
 
-    A descriptor that can be set, such as a field of ``ctypes``, reads memory that no guard can compare. Raises
-    GraphBreak for such a descriptor of an opaque object.
+    A descriptor with a ``__set__``, such as a field of ``ctypes``, reads memory that no guard can compare.
+    Raises GraphBreak for such a descriptor of an opaque object.
     """
     if id(obj) in objects.opaque and is_data_descriptor(objects, raw):
         description = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
@@ -92,7 +95,9 @@ def _get_staticmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any
 
 
 class _Bound:
-    """A probe that tells whether ``classmethod`` binds a descriptor that it wraps. CPython does so before 3.13."""
+    """A probe that tells whether ``classmethod`` binds the descriptor that it wraps. Before Python 3.13 it
+    does.
+    """
 
     def __get__(self, obj: object, cls: type | None = None) -> None:
         return None
@@ -116,9 +121,9 @@ def _get_classmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
 
 
 def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """Call the getter of a property.
+    """Call the getter of a property. The interpreter runs the getter.
 
-    The interpreter runs the getter. A property without a getter raises CPython's AttributeError.
+    Raises CPython's AttributeError if the property has no getter.
     """
     if obj is None:
         return raw
@@ -128,9 +133,10 @@ def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """Return the value of a ``functools.cached_property``: compute it and store it in the instance dictionary.
+    """Return the value of a ``functools.cached_property``. The value is computed and stored in the instance
+    dictionary.
 
-    Called only while the instance dictionary has no value.
+    Called only if the instance dictionary has no value yet.
     """
     if obj is None:
         return raw
@@ -147,8 +153,8 @@ def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     """Read a ``__slots__`` member.
 
-    The first read of a proxy wraps the original content. Raises the real AttributeError for an empty
-    slot, and guards that it is empty.
+    The first read from a proxy wraps the original content. For an empty slot, raises the real AttributeError
+    and guards that the slot is empty.
     """
     if obj is None:
         return raw
@@ -178,7 +184,7 @@ def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
     Raises GraphBreak if the class no longer has the slot under its name.
     """
     owner, name = raw.__objclass__, raw.__name__
-    # The program may delete the slot from the class. The instances keep their slot values.
+    # The program may delete the slot descriptor from the class. The instances keep their slot values.
     if vars(owner).get(name) is not raw:
         raise graph_break("unsupported-object", f"slot {name} of a {type(obj).__qualname__}")
     source = objects.registry.by_proxy[id(obj)].source
@@ -191,7 +197,9 @@ def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
 
 
 def is_own_slot(raw: Any) -> bool:
-    """Whether the member descriptor ``raw`` belongs to ``__slots__`` and not to a field of a C type."""
+    """Whether the member descriptor ``raw`` belongs to ``__slots__``. Otherwise it belongs to a field of a C
+    type.
+    """
     return declares_slots(raw.__objclass__)
 
 
@@ -200,17 +208,17 @@ _TRACEBACK = BaseException.__dict__["__traceback__"]
 _OF_RUNNING_FRAMES = frozenset(
     vars(types.FrameType)[name] for name in ("f_locals", "f_lineno", "f_lasti", "f_trace")
 )
-"""Attributes of frames that change while the frame runs."""
+"""Attributes of a frame object that change while the frame runs."""
 
 
 def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """Read an attribute that C code computes. Raise GraphBreak if the value cannot be guarded."""
+    """Read an attribute that C code computes. Raises GraphBreak if the value cannot be guarded."""
     if obj is None:
         return raw
     if id(obj) in objects.contexts:
         return contexts.load(objects, raw, obj)
     if raw.__name__ == "__dict__":
-        return raw.__get__(obj, cls)  # the ``__dict__`` of a proxy is the lazy dictionary
+        return raw.__get__(obj, cls)  # the ``__dict__`` of a proxy is its lazy dictionary
     entry = objects.registry.by_proxy.get(id(obj))
     if entry is None or raw.__name__ == "__class__":
         return raw.__get__(obj, cls)
@@ -220,7 +228,7 @@ def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
         value = raw.__get__(obj, cls)
         return objects.enter(value, BuiltinAttr(entry.source, raw.__name__))
     if raw is _TRACEBACK:
-        # The frames of the traceback belong to one run.
+        # The frames in a traceback are those of one run.
         raise graph_break(
             "unsupported-object", "the traceback of an exception from outside of the compiled code"
         )
@@ -238,8 +246,11 @@ def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
 
 
 def held(objects: Objects, holder: object, value: object, name: str) -> Any:
-    """Return ``value``, a callable that the descriptor ``holder`` stores in its attribute ``name``, as an object
-    of the trace. The identity of the descriptor determines the callable, so a function needs no guard.
+    """Return the callable that the descriptor ``holder`` stores in its attribute ``name``, as an object of
+    the trace.
+
+    ``value`` is this callable. A function needs no guard, because the identity of the descriptor determines
+    it.
     """
     entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
@@ -264,11 +275,15 @@ _GETTERS: dict[type, Getter] = {
 }
 """Maps exact types of class attributes to the functions that bind them."""
 _INHERITED = {kind.__dict__["__get__"]: _GETTERS[kind] for kind in (property, staticmethod, classmethod)}
-"""The functions for subclasses, by the ``__get__`` that they inherit."""
+"""Binding functions for subclasses of these types. They are selected by the ``__get__`` that the subclass
+inherits.
+"""
 
 
 def getter_of(objects: Objects, raw: object) -> Getter:
-    """Return the function that binds a raw class attribute; ``get_plain`` if the attribute is no descriptor."""
+    """Return the function that binds a raw class attribute. The result is ``get_plain`` if the attribute is
+    no descriptor.
+    """
     kind = type(raw)
     getter = _GETTERS.get(kind)
     if getter is not None:
@@ -297,23 +312,24 @@ def is_data_descriptor(objects: Objects, raw: object) -> bool:
 
 
 def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
-    """Make the plan of an attribute, for ``plan_of``."""
+    """Make the plan of an attribute. ``plan_of`` returns it."""
     raw = objects.classes.lookup(cls, name)
     if raw is ABSENT:
         plan: tuple[Any, Getter | None, bool] = (ABSENT, None, False)
     else:
         getter = getter_of(objects, raw)
         plan = (raw, getter, getter is not get_plain and is_data_descriptor(objects, raw))
-    # A later write to a class changes its overlay. No table says which plans depend on the overlay.
+    # A later write to a class changes the overlay of the class. No table says which plans depend on an
+    # overlay.
     if not objects.classes.overlays:
         objects.classes.plans[(cls, name)] = plan
     return plan
 
 
 def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
-    """Return the plan of an attribute, with which every load and store begins.
+    """Return the plan of an attribute. Every load and store begins with it.
 
-    It has three parts. They are the raw attribute or ABSENT, the function that binds it or None, and whether the
+    A plan has three parts: the raw attribute or ABSENT, the function that binds it or None, and whether the
     attribute precedes the instance dictionary.
     """
     if objects.classes.overlays:
@@ -322,9 +338,11 @@ def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
 
 
 def write_target(objects: Objects, cls: type, name: str) -> Any:
-    """Return the data descriptor that receives a store to ``name``; ABSENT if the instance dictionary receives it.
+    """Return the data descriptor that receives a store to ``name``, or ABSENT if the instance dictionary
+    receives it.
 
-    A descriptor without ``__get__`` receives stores, although a load reads the instance dictionary first.
+    A data descriptor may lack ``__get__``. It receives stores, although a load reads the instance dictionary
+    first.
     """
     raw, getter, data = plan_of(objects, cls, name)
     if data or (getter is get_plain and is_data_descriptor(objects, raw)):
@@ -333,7 +351,10 @@ def write_target(objects: Objects, cls: type, name: str) -> Any:
 
 
 def expand_slots(objects: Objects, obj: object) -> None:
-    """Fill every slot of a proxy for ``Objects.expand``, before C code reads the proxy. Empty slots stay empty."""
+    """Fill every slot of a proxy, before C code reads the proxy. Empty slots stay empty.
+
+    ``Objects.expand`` calls this.
+    """
     for raw in slots(type(obj)):
         if raw not in objects.slots[id(obj)]:
             try:

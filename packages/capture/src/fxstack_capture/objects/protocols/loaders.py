@@ -34,9 +34,10 @@ from fxstack_capture.trace.state import Objects
 
 
 def load_class(objects: Objects, cls: type, name: str) -> Any:
-    """Load a class attribute with ``type.__getattribute__``, or with the metaclass's ``__getattribute__``.
+    """Load a class attribute with ``type.__getattribute__``, or with the metaclass's own
+    ``__getattribute__``.
 
-    Call the metaclass's ``__getattr__`` if the attribute is absent.
+    If the attribute is absent, call the metaclass's ``__getattr__``.
     """
     meta = type(cls)
     if meta is not type:
@@ -56,7 +57,7 @@ def load_class(objects: Objects, cls: type, name: str) -> Any:
 def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
     """Load a class attribute as ``type.__getattribute__`` does.
 
-    The rule of that method calls it, too. Raises the real AttributeError.
+    The rule of ``type.__getattribute__`` also calls this function. Raises the real AttributeError.
     """
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
@@ -67,12 +68,15 @@ def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
         return _bind_to_class(objects, raw, get, cls)
     if getter is not None:
         return getter(objects, raw_meta, cls, meta)
-    # The message is CPython's own.
+    # CPython's text of the error
     raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
 
 
 def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
-    """Load a class attribute for a call of ``object.__getattribute__``, which ignores the bases and binds nothing."""
+    """Load a class attribute for a call of ``object.__getattribute__`` with the class as the object.
+
+    This call ignores the bases of the class and binds nothing.
+    """
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
@@ -87,16 +91,17 @@ def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
 
 @calls_program
 def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls: type, name: str) -> Any:
-    """Load ``raw``, a data descriptor of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, a property.
+    """Load ``raw``, a data descriptor of the metaclass, such as ``__name__``, ``__mro__``, ``__dict__`` or a
+    property.
 
-    ``getter`` binds a descriptor that is not C code.
+    ``getter`` is called for a descriptor that is not C code.
     """
     if type(raw) not in _C_DESCRIPTORS:
         return getter(objects, raw, cls, type(cls))
     value = raw.__get__(cls)
     if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(value, type):
         if name == "__dict__":
-            # A lookup along the MRO finds the entry of the class itself first.
+            # The lookup along the MRO begins at the class itself, so it finds the class's own entry.
             return types.MappingProxyType({k: objects.classes.lookup(cls, k) for k in value})
         if name in _ANCESTRY:
             objects.classes.note_bases(cls)
@@ -110,7 +115,10 @@ def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls:
 
 
 def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cls: type) -> Any:
-    """Bind ``raw``, which was found on ``cls``, for a load from the class. Functions and properties stay unbound."""
+    """Bind ``raw``, which was found along the MRO of ``cls``, for a load from the class.
+
+    Functions, properties and slots stay unbound.
+    """
     if getter is get_function or getter is get_plain or getter is get_property:
         return raw
     if getter is get_slot or getter is get_getset or getter is get_cached_property:
@@ -122,7 +130,8 @@ def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cl
 def load_module(objects: Objects, module: Any, name: str) -> Any:
     """Load a module attribute.
 
-    Guards on the namespace cover the name. A module ``__getattr__`` runs if the name is absent.
+    The guards cover the entry of the module's namespace. If the name is absent, the module's ``__getattr__``
+    runs.
     """
     if type(module) is not types.ModuleType and name not in module.__dict__:
         raw, getter, data = plan_of(objects, type(module), name)
@@ -139,9 +148,10 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType:
         hook, _, _ = plan_of(objects, type(module), "__getattr__")
         if type(hook) is types.FunctionType and _has_changes(objects):
-            # The module may compute the attribute from state that this trace has changed, as settings of torch do.
+            # The module may compute the attribute from state that this trace has changed, for example from
+            # settings of torch.
             return objects.trace.calls.call(hook, (module, name), {})
-        # A module with lazy imports: an import happens once and its result is a definition.
+        # A module with lazy imports: the import happens once, and its result is a definition.
         value = getattr(module, name)
         return objects.enter(value, BuiltinAttr(pinned(module, module.__name__), name))
     hook = objects.namespace(module.__dict__).get("__getattr__")
@@ -151,9 +161,9 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
 
 
 def _has_changes(objects: Objects) -> bool:
-    """Whether the trace has changed anything that code of the program may read.
+    """Whether the trace has changed state that code of the program may read.
 
-    Deferred calls change nothing yet.
+    A deferred call has not run yet, so it does not count.
     """
     return bool(objects.context) or any(type(effect) is not Call for effect in diff(objects))
 
@@ -162,20 +172,25 @@ _MANUAL_SEED = torch.random.manual_seed
 
 
 def _is_wrapped_at_most(value: object) -> bool:
-    """Whether ``value`` is ``torch.manual_seed`` of torch, possibly in the wrapper of torch's compiler.
+    """Whether ``value`` is torch's own ``torch.manual_seed``, with or without the wrapper of torch's
+    compiler.
 
-    torch's compiler wraps the function when the compiler is imported. The import may happen while a frame is
-    traced. Compiled code does not depend on the wrapper.
+    The import of torch's compiler wraps the function, possibly while a frame is traced. Compiled code does
+    not depend on the wrapper.
     """
     return value is _MANUAL_SEED or getattr(value, "__wrapped__", None) is _MANUAL_SEED
 
 
 _LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
-"""Modules that torch imports at the first read of the attribute. The program cannot see when that is."""
+"""Modules that torch imports when their attribute is first read. The program cannot observe the time of the
+import.
+"""
 
 
 def _import_apart(name: str) -> None:
-    """Import a module in a new thread, since frames of new threads are not traced. Wait until the import ends."""
+    """Import a module in a new thread and wait until the import ends. Frames of the new thread are not
+    traced.
+    """
     thread = Thread(target=importlib.import_module, args=(name,))
     thread.start()
     thread.join()
@@ -206,16 +221,18 @@ def _load_from_module(objects: Objects, module: object, name: str) -> Any:
 
 
 _ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})
-"""Attributes of a class that name its bases, which the program may reassign."""
+"""Attributes of a class that name its bases. The program may assign new bases."""
 _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 _FUNCTION_SLOTS = frozenset({"__code__", "__builtins__", "__type_params__"})
-"""Attributes of a function that are not wrapped. ``__code__`` is guarded by identity."""
+"""Attributes of a function that are guarded but not wrapped, such as ``__code__``, which is guarded by
+identity.
+"""
 
 
 _TEXTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
-"""Attributes that CPython stores in the function object and not in its ``__dict__``."""
+"""Attributes that CPython stores in the function object, not in the ``__dict__`` of the function."""
 
 
 @calls_program
@@ -248,7 +265,7 @@ def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
 
 
 def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
-    """Return the lazy state of the ``__dict__`` of a function from outside. The first call makes it."""
+    """Return the lazy state of the ``__dict__`` of a function from outside. The first call makes the state."""
     state = objects.instances.get(id(fn))
     if state is None:
         source = InstanceDict(objects.registry.by_proxy[id(fn)].source)
@@ -258,7 +275,7 @@ def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
 
 
 def load_method(objects: Objects, method: types.MethodType, name: str) -> Any:
-    """Load an attribute of a method object. Attributes that it lacks are attributes of its function."""
+    """Load an attribute of a method object. An attribute that the method lacks is read from its function."""
     if name == "__func__":
         return method.__func__
     if name == "__self__":
@@ -269,7 +286,7 @@ def load_method(objects: Objects, method: types.MethodType, name: str) -> Any:
 
 
 def load_super(objects: Objects, proxy: Any, name: str) -> Any:
-    """Load ``super().name``; ``proxy`` is the ``super`` object.
+    """Load ``super().name``. ``proxy`` is the ``super`` object.
 
     The lookup starts after ``__thisclass__`` in the MRO of the object's class.
     """
@@ -287,7 +304,7 @@ def load_super(objects: Objects, proxy: Any, name: str) -> Any:
 def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:
     """Return the raw attribute ``name`` of the first class after ``start`` in the MRO of ``cls``, or ABSENT.
 
-    The classes before it are guarded to lack the name.
+    The guards demand that the classes between do not have the name.
     """
     mro = type.__dict__["__mro__"].__get__(cls)
     for base in mro[mro.index(start) + 1 :]:
@@ -295,5 +312,5 @@ def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:
         if name in base.__dict__ or (overlay is not None and name in overlay):
             return objects.classes.lookup(base, name)
         if not is_immutable(base):
-            objects.classes.lookup(base, name)  # guards that the name stays absent
+            objects.classes.lookup(base, name)  # the lookup guards that the name stays absent
     return ABSENT

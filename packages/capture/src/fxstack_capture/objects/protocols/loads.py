@@ -1,8 +1,8 @@
 """CPython's attribute protocol on objects of the trace: loads.
 
-Type lookups are raw and guarded per class (``trace.late_guards.class_reads``). Instance dictionaries are lazy. The
-interpreter runs descriptors and hooks that are written in Python. C descriptors run natively on proxies whose
-state is not lazy.
+Lookups along the MRO return raw attributes and are guarded for each class
+(``trace.late_guards.class_reads``). Instance dictionaries are lazy. The interpreter runs descriptors and
+hooks that are written in Python. C descriptors run natively on proxies whose state is complete.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
     )
     if "__getattribute__" in cls.__dict__ and cls not in (type, super)
 )
-"""The ``__getattribute__`` of C types that behaves like ``object.__getattribute__``."""
+"""The ``__getattribute__`` methods of C types that behave like ``object.__getattribute__``."""
 
 
 @calls_program
 def load(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of an instance of any class, for types that are not in ``LOADERS``.
+    """Load an attribute of an object whose exact type is not in ``LOADERS``.
 
-    Raises the real AttributeError, and GraphBreak for state of C code that no guard covers.
+    Raises the real AttributeError. Raises GraphBreak for state of C code that no guard covers.
     """
     cls = type(obj)
     if isinstance(obj, types.ModuleType):
@@ -89,14 +89,15 @@ def load(objects: Objects, obj: object, name: str) -> Any:
 
 
 def is_generic(custom: object) -> bool:
-    """Whether ``custom``, the ``__getattribute__`` of a class, is that of ``object`` or a C function that behaves
-    like it.
-    """
+    """Whether ``custom``, the ``__getattribute__`` of a class, behaves like ``object.__getattribute__``."""
     return custom in _GENERIC_GETATTRIBUTES
 
 
 def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
-    """Whether ``obj.name`` returns the entry of the instance dictionary, if the dictionary has ``name``."""
+    """Whether the instance dictionary alone decides ``obj.name`` if it has the key ``name``.
+
+    This excludes classes, modules, custom ``__getattribute__`` methods and data descriptors.
+    """
     cls = type(obj)
     if isinstance(obj, (type, types.ModuleType)):
         return False
@@ -107,7 +108,7 @@ def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
 def _load_custom_native(objects: Objects, obj: object, name: str) -> Any:
     """Load an attribute of an object whose C type has its own ``__getattribute__``.
 
-    Raises GraphBreak for an opaque object, whose state no guard covers.
+    Raises GraphBreak for an opaque object, because no guard covers its state.
     """
     if id(obj) in objects.opaque:
         raise graph_break("unsupported-object", f"attribute {name} of a {type(obj).__qualname__}")
@@ -115,9 +116,9 @@ def _load_custom_native(objects: Objects, obj: object, name: str) -> Any:
 
 
 def _fallback(objects: Objects, obj: object, name: str, missing: AttributeError) -> Any:
-    """Call the ``__getattr__`` of the class after a load failed with ``missing``.
+    """Call the ``__getattr__`` of the class after a load has failed with the error ``missing``.
 
-    Raise ``missing`` if the class has none.
+    Raise ``missing`` if the class has no ``__getattr__``.
     """
     cls = type(obj)
     hook, _, _ = plan_of(objects, cls, "__getattr__")
@@ -130,7 +131,7 @@ def _fallback(objects: Objects, obj: object, name: str, missing: AttributeError)
 def generic_load(objects: Objects, obj: Any, name: str) -> Any:
     """Load an attribute as ``object.__getattribute__`` does.
 
-    Raises the real AttributeError, and GraphBreak for state of C code that no guard covers.
+    Raises the real AttributeError. Raises GraphBreak for state of C code that no guard covers.
     """
     cls = type(obj)
     raw, getter, data = plan_of(objects, cls, name)
@@ -142,11 +143,12 @@ def generic_load(objects: Objects, obj: Any, name: str) -> Any:
         if value is not ABSENT:
             return value
     elif id(obj) in objects.opaque:
-        # A bound method is made without reading the object. Its call has a rule or breaks the graph.
+        # Making a bound method does not read the object. A later call of the method has a rule or breaks the
+        # graph.
         is_method = type(raw) is types.MethodDescriptorType or (
             cls is random.Random and type(raw) is types.FunctionType
         )
-        is_method |= type(raw).__name__ == "instancemethod"  # pybind11's
+        is_method |= type(raw).__name__ == "instancemethod"  # a bound method of pybind11
         if cls is torch.Generator and name == "device":
             return objects.enter(obj.device, BuiltinAttr(_source(objects, obj), name))
         if is_method and not _is_shadowed(objects, obj, name):
@@ -169,9 +171,9 @@ def _source(objects: Objects, obj: object) -> Source:
 
 
 def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
-    """Return an entry of the dictionary of an object without a lazy dictionary, or ABSENT.
+    """Return an entry from the instance dictionary of an object that has no lazy dictionary, or ABSENT.
 
-    Enum members, which are their own proxies, and new objects are such objects.
+    Such an object was made in the trace, or is its own proxy, for example an enum member.
     """
     namespace = raw_dict_or_none(obj)
     if namespace is None:
@@ -182,14 +184,15 @@ def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
     if name not in namespace:
         objects.trace.guard(InstanceDict(source), HasKey(name, present=False))
         return ABSENT
-    if type(namespace[name]) in (int, float):  # a constant of the program, never dynamic
+    if type(namespace[name]) in (int, float):  # a constant of the program is never dynamic
         objects.trace.guard(InstanceAttr(source, name), Equals(namespace[name]))
         return namespace[name]
     return objects.enter(namespace[name], InstanceAttr(source, name))
 
 
 def _is_shadowed(objects: Objects, obj: object, name: str) -> bool:
-    """Whether the instance dictionary of an opaque object has ``name`` and hides the attribute of the class.
+    """Whether the instance dictionary of an opaque object has ``name``. The entry then hides the attribute of
+    the class.
 
     The answer is guarded.
     """
@@ -202,13 +205,16 @@ def _is_shadowed(objects: Objects, obj: object, name: str) -> bool:
 
 @calls_program
 def load_native(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of an exact builtin type, which has no instance dictionary and only C descriptors."""
+    """Load an attribute of an object of an exact builtin type.
+
+    Such an object has no instance dictionary. Its type has only C descriptors.
+    """
     return getattr(obj, name)
 
 
 @calls_program
 def load_builtin(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of a C function. ``__self__`` may be an append-only list, which is then expanded."""
+    """Load an attribute of a C function. If ``__self__`` is an append-only list, the list is expanded."""
     value = getattr(obj, name)
     if name == "__self__":
         objects.expand(value)
@@ -216,15 +222,15 @@ def load_builtin(objects: Objects, obj: object, name: str) -> Any:
 
 
 def load_cell(objects: Objects, cell: Any, name: str) -> Any:
-    """Load an attribute of a cell. ``cell_contents`` is read as an instruction reads it."""
+    """Load an attribute of a cell. ``cell_contents`` is read as a bytecode instruction reads it."""
     return objects.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
 
 
 @calls_program
 def load_symbolic(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of a symbolic number, as of a plain number.
+    """Load an attribute of a symbolic number.
 
-    An attribute that depends on the value of the number makes the number constant.
+    If the attribute depends on the value of the number, the number becomes a constant.
     """
     plain = PLAIN_TYPES[type(obj)]
     if name == "__class__":
@@ -236,9 +242,9 @@ def load_symbolic(objects: Objects, obj: object, name: str) -> Any:
 
 
 _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"))
-"""Attributes that are expressions of a symbolic number.
+"""Attributes of a symbolic number that are themselves symbolic expressions.
 
-Other methods (``hex``, ``bit_length``) depend on the value of the number.
+Other attributes (``hex``, ``bit_length``) need the value of the number.
 """
 
 
@@ -246,8 +252,8 @@ Other methods (``hex``, ``bit_length``) depend on the value of the number.
 def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
     """Load an attribute of a dynamic NumPy scalar.
 
-    An attribute that depends only on the class is read from the example. Any other attribute makes the scalar
-    constant.
+    An attribute that depends only on the class is read from the example. For any other attribute, the scalar
+    becomes a constant.
     """
     if name == "item":
         return types.MethodType(item, scalar)
@@ -256,9 +262,10 @@ def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
 
 
 def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
-    """Load an attribute of a ``threading.local``.
+    """Load an attribute of a ``threading.local``, or the ``__dict__`` of an instance of a subclass. Break the
+    graph if the ``__dict__`` is not known.
 
-    Also loads ``__dict__`` of subclasses. The AttributeError has the class name that the C code uses.
+    The AttributeError has the class name that the C code uses.
     """
     state = objects.instances.get(id(obj))
     if name == "__dict__":
@@ -274,14 +281,16 @@ def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
 
 
 def load_proxy(objects: Objects, proxy: object, name: str) -> Any:
-    """Load an attribute through a weak proxy (``weakref.proxy``), whose referent the trace may know."""
+    """Load an attribute through a weak proxy (``weakref.proxy``). The trace knows the referents of its own
+    weak proxies.
+    """
     if id(proxy) not in objects.weak_proxies:
         return load(objects, proxy, name)
     return objects.load_attr(objects.weak_proxies[id(proxy)], name)
 
 
 def load_storage(objects: Objects, storage: torch.UntypedStorage, name: str) -> Any:
-    """Load an attribute of a storage. A storage of the trace has the attributes of the real storage."""
+    """Load an attribute of a storage. A storage made in the trace has the attributes of a real storage."""
     storages = objects.trace.torch.storages
     return (
         load(objects, storage, name) if storages.tensor_of(storage) is None else storages.load(storage, name)
@@ -328,4 +337,4 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
         load_native,
     ),
 }
-"""Maps exact types to the functions that load their attributes. ``load`` handles other types."""
+"""Maps exact types to the functions that load their attributes. ``load`` handles all other types."""

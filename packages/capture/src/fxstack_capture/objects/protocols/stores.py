@@ -1,7 +1,7 @@
 """CPython's attribute protocol on objects of the trace: stores and deletes.
 
-No store writes to an object from outside. Instances and modules have lazy dictionaries, classes have
-overlays, slots have copies.
+No store writes to an object from outside. A store to an instance or module changes its lazy dictionary. A
+store to a class changes its overlay (a table of new attributes). A store to a slot changes the proxy.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from fxstack_capture.trace.state import Objects
 _object_setattr = object.__setattr__
 _object_delattr = object.__delattr__
 _DEFERRED = object()
-"""The original content of a slot that the program wrote before reading it. Never identical to a value."""
+"""Stands for the original content of a slot that the program wrote before reading it. No value is identical
+to it.
+"""
 
 
 @calls_program
 def store(objects: Objects, obj: Any, name: str, value: object) -> None:
-    """Store an attribute by CPython's full protocol, or delete the attribute if ``value`` is ABSENT.
+    """Store an attribute by CPython's full protocol, or delete the attribute if ``value`` is ABSENT. Break
+    the graph for an attribute of an ndarray or weak proxy, and for a deletion from a tensor.
 
-    ``Objects.store_attr`` and ``Objects.delete_attr`` call it.
+    ``Objects.store_attr`` and ``Objects.delete_attr`` call this function.
     """
     obj = objects.weak_proxies.get(id(obj), obj)
     cls = type(obj)
@@ -48,13 +51,13 @@ def store(objects: Objects, obj: Any, name: str, value: object) -> None:
         return
     if cls is Array and not deletes:
         raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
-    if cls in weakref.ProxyTypes:  # made during the trace
+    if cls in weakref.ProxyTypes:  # a weak proxy made during the trace
         raise graph_break("unsupported-object", f"{action} through a weak reference")
     method, arguments = ("__delattr__", (name,)) if deletes else ("__setattr__", (name, value))
     if cls is Scalar:
-        getattr(obj.settle(), method)(*arguments)  # raises
+        getattr(obj.settle(), method)(*arguments)  # raises CPython's error
     if cls in PLAIN_TYPES:
-        getattr(objects.trace.torch.specialize(obj), method)(*arguments)  # raises
+        getattr(objects.trace.torch.specialize(obj), method)(*arguments)  # raises CPython's error
     custom, _, _ = plan_of(objects, cls, method)
     if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != method:
         objects.trace.calls.call(custom, (obj, *arguments), {})
@@ -64,9 +67,11 @@ def store(objects: Objects, obj: Any, name: str, value: object) -> None:
 
 @calls_program
 def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
-    """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT.
+    """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT. Break the graph for an object
+    from outside whose state is unknown.
 
-    ``obj`` may be of any kind. Also the rule of ``object.__setattr__`` and ``object.__delattr__``.
+    ``obj`` may be of any kind. The rule of ``object.__setattr__`` and ``object.__delattr__`` also calls this
+    function.
     """
     if isinstance(obj, type):
         _store_class(objects, obj, name, value)
@@ -93,11 +98,14 @@ def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
 
 
 def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: Any) -> None:
-    """Pass a write or a deletion to a data descriptor. Raise the real error if the descriptor refuses it."""
+    """Pass a write or a deletion to a data descriptor. Raises the real error if the descriptor refuses the
+    write.
+    """
     kind = type(raw)
     method = "__delete__" if value is ABSENT else "__set__"
     args = (raw, obj) if value is ABSENT else (raw, obj, value)
-    if objects.classes.lookup(kind, method) is vars(property)[method]:  # also in subclasses
+    # a property or a subclass that inherits the method
+    if objects.classes.lookup(kind, method) is vars(property)[method]:
         fn = raw.fdel if value is ABSENT else raw.fset
         if fn is None:
             plainly(getattr(raw, method), args[1:], {})  # raises the real AttributeError
@@ -116,9 +124,10 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
 
 @calls_program
 def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
-    """Write or delete a ``__slots__`` member of a proxy or of a new object.
+    """Write or delete a ``__slots__`` member of a proxy or of a new object. Break the graph for a member of a
+    C class on an object from outside.
 
-    ``effect_diff`` later compares the slot with its content at the first access.
+    At the end, ``effect_diff`` compares the slot with its original content, recorded at the first access.
     """
     contents_at_read = objects.slots.get(id(obj))
     if objects.is_preexisting(obj) and not is_own_slot(raw):
@@ -137,7 +146,9 @@ def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
 
 
 def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
-    """Record the original content of a slot that the program is about to delete, for ``effect_diff``."""
+    """Record the original content of a slot that the program is about to delete. ``effect_diff`` needs the
+    content.
+    """
     # If the program wrote the slot before deleting it, the original slot may have been empty.
     written = objects.slots[id(obj)].pop(raw, None) is _DEFERRED
     value = raw.__get__(obj) if written else None
@@ -148,7 +159,11 @@ def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
 
 
 def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
-    """Write an attribute that C code implements, or delete it if ``value`` is ABSENT. ``raw`` is its descriptor."""
+    """Write an attribute that C code implements, or delete it if ``value`` is ABSENT. Break the graph if an
+    object from outside would change.
+
+    ``raw`` is the descriptor of the attribute.
+    """
     if id(obj) in objects.contexts:
         contexts.store(objects, raw, obj, value)
     elif objects.is_preexisting(obj):
@@ -162,8 +177,9 @@ def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
 
 
 def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
-    """Whether the attribute of a function already has the text ``value``, so that the store changes nothing."""
-    # ``functools.total_ordering`` writes the same ``__name__`` to the same functions of functools each time.
+    """Whether the attribute of a function already equals the text ``value``. The store then changes nothing."""
+    # Each use of ``functools.total_ordering`` writes the same ``__name__`` to the same functions of
+    # functools.
     if type(obj) is not types.FunctionType or type(value) is not str:
         return False
     return type(raw.__get__(obj)) is str and bool(objects.load_attr(obj, raw.__name__) == value)
@@ -172,7 +188,7 @@ def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool
 def _write(state: LazyDict, obj: object, name: str, value: object) -> None:
     """Write to the lazy dictionary of ``obj``, or delete ``name`` if ``value`` is ABSENT.
 
-    Raises AttributeError for an absent name.
+    Raises AttributeError if ``name`` is to be deleted and is absent.
     """
     if value is not ABSENT:
         state.put(name, value)
@@ -191,7 +207,7 @@ def _absent_error(kind: str, obj: object, name: str) -> AttributeError:
 
 
 def _names_deleted() -> bool:
-    """Whether this version of Python sets ``name`` in the AttributeError of ``del module.absent``."""
+    """Whether this version of Python sets ``name`` in the AttributeError for ``del module.absent``."""
     try:
         del types.ModuleType("module").absent
     except AttributeError as error:
@@ -200,13 +216,14 @@ def _names_deleted() -> bool:
 
 
 _NAMES_DELETED = _names_deleted()
-"""The result of ``_names_deleted``."""
+"""The result of ``_names_deleted`` for the running Python."""
 
 
 def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
-    """Write a class attribute, or delete it if ``value`` is ABSENT.
+    """Write a class attribute, or delete it if ``value`` is ABSENT. Break the graph for special names and for
+    attributes that the metaclass handles.
 
-    A write to a class from outside goes to an overlay.
+    A write to a class from outside goes to the overlay of the class.
     """
     if objects.is_new(cls):
         if value is ABSENT:
@@ -217,7 +234,7 @@ def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
         objects.classes.plans.clear()
         return
     if is_immutable(cls):
-        type.__setattr__(cls, name, value)  # raises the real TypeError
+        type.__setattr__(cls, name, value)  # raises CPython's TypeError
     if write_target(objects, type(cls), name) is not ABSENT or (
         name.startswith("__") and name.endswith("__")
     ):

@@ -19,22 +19,22 @@ _NOWHERE = SLoc("", "")
 
 
 class LineDecisions:
-    """The decisions of one environment, without ShapeEnv's machinery.
+    """The decisions about comparisons in one environment.
 
-    ``CaptureShapeEnv.evaluate_expr`` asks here before ShapeEnv decides.
+    ``CaptureShapeEnv.evaluate_expr`` asks this class before ShapeEnv decides.
     """
 
     def __init__(self) -> None:
         self._questions: dict[sympy.Basic, Question | bool | None] = {}
-        """The question of each comparison, so that it is parsed once."""
+        """Maps a comparison to its question, so that each comparison is parsed once."""
         self._excluded: dict[sympy.Symbol, set[int]] = {}
-        """By symbol: values that the symbol does not have, from decided ``!=`` comparisons."""
+        """Maps a symbol to values that it does not have. They come from decided ``!=`` comparisons."""
 
     def decide(self, env: ShapeEnv, relation: sympy.Basic, hint: object) -> bool | None:
-        """Return the truth value of a comparison in this trace; None if ShapeEnv must decide.
+        """Return the truth value of a comparison in this trace. None if ShapeEnv must decide.
 
-        If the truth value does not follow from known facts, add a guard. ``hint`` is the truth value for the
-        present sizes.
+        If known facts do not imply the truth value, add a guard. ``hint`` is the truth value for the sizes of
+        this call.
         """
         parsed = self._question(relation)
         if not isinstance(parsed, Question):
@@ -45,7 +45,7 @@ class LineDecisions:
         answer = self._implied_answer(env, parsed)
         if answer is not None:
             return answer
-        # If the symbol gets one value, ShapeEnv must replace the symbol in all of its expressions.
+        # If the symbol has only one value left, ShapeEnv must replace the symbol in all of its expressions.
         specialises = parsed.is_point and hint is not parsed.negated
         if type(hint) is not bool or specialises or not _is_plain(env):
             return None
@@ -54,13 +54,13 @@ class LineDecisions:
         return hint
 
     def _question(self, relation: sympy.Basic) -> Question | bool | None:
-        """Return the parsed comparison: a question, a truth value, or None if ShapeEnv must decide."""
+        """Return the parsed comparison: a question, or its truth value. None if ShapeEnv must decide."""
         if relation not in self._questions:
             self._questions[relation] = question(relation)
         return self._questions[relation]
 
     def _implied_answer(self, env: ShapeEnv, parsed: Question) -> bool | None:
-        """Return the answer that the range of the symbol and its excluded values imply, or None if they imply none."""
+        """Return the answer that the symbol's range and excluded values imply. None if they imply no answer."""
         if parsed.is_point and parsed.low in self._excluded.get(parsed.symbol, ()):
             return parsed.negated
         value_range = env.var_to_range.get(parsed.symbol)
@@ -79,12 +79,14 @@ class LineDecisions:
 
 
 def _is_plain(env: ShapeEnv) -> bool:
-    """Whether ``env`` accepts new guards now and no other component must be notified of them."""
+    """Whether a guard can be added directly: ``env`` accepts guards now, and no other component must be
+    notified.
+    """
     return not (env.frozen or env._translation_validation_enabled)
 
 
 def _bounds(value_range: ValueRanges[Any]) -> tuple[int | None, int | None]:
-    """Return the bounds of a range, None for a missing bound."""
+    """Return the bounds of a range. None stands for a missing bound."""
     low = None if value_range.lower is -int_oo else int(value_range.lower)
     return low, None if value_range.upper is int_oo else int(value_range.upper)
 
@@ -92,19 +94,21 @@ def _bounds(value_range: ValueRanges[Any]) -> tuple[int | None, int | None]:
 def _narrow(env: ShapeEnv, symbol: sympy.Symbol, low: int | None, high: int | None) -> None:
     """Intersect the range of ``symbol`` with ``low`` and ``high`` (None: no bound).
 
-    Replace the symbol if one value remains.
+    If one value remains, replace the symbol by it.
     """
     bounds = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
     env._update_var_to_range(symbol, bounds)
     narrowed = env.var_to_range[symbol]
     if narrowed.is_singleton():
         env._set_replacement(symbol, narrowed.lower, "range_refined_to_singleton")
-    # The cached answers may be None for comparisons that the range now decides.
+    # The cached answers may be None for comparisons that the narrower range decides.
     torch_compat.maybe_evaluate_static.cache_clear()
 
 
 def _facts_of_inequality(symbol: sympy.Symbol, value: int) -> dict[sympy.Basic, sympy.Basic]:
-    """Return the facts that follow from ``symbol != value``, with their truth values, for ShapeEnv's later queries."""
+    """Return the facts that follow from ``symbol != value``, with their truth values. Later queries of
+    ShapeEnv use them.
+    """
     number = sympy.Integer(value)
     sides = ((symbol, number), (number, symbol))
     return {

@@ -1,6 +1,6 @@
 """The ShapeEnv of a trace: torch's ShapeEnv with the user's location for each guard.
 
-It does not walk the Python stack to find that location, as torch's does.
+torch's own class walks the Python stack to find that location. This class does not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Class = TypeVar("Class", bound=type)
 
 
 class NamedSource(TorchSource):
-    """An fxstack source in the form that ShapeEnv expects. ``Geometry`` makes it for each symbol."""
+    """An fxstack source in the form that ShapeEnv expects. ``Geometry`` makes one for each symbol."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -40,7 +40,7 @@ class NamedSource(TorchSource):
 
     @property
     def guard_source(self) -> GuardSource:
-        """The kind of source for ShapeEnv. fxstack does not use it."""
+        """The kind of source. ShapeEnv requires it; fxstack does not use it."""
         return GuardSource.LOCAL
 
     def __eq__(self, other: object) -> bool:
@@ -51,11 +51,13 @@ class NamedSource(TorchSource):
 
 
 class Axioms(dict[sympy.Basic, sympy.Basic]):
-    """The facts of a ShapeEnv and their truth values. Like ShapeEnv's dictionary, it is extended only by ``update``.
+    """The facts of a ShapeEnv and their truth values. Only ``update`` adds facts, as in ShapeEnv's own
+    dictionary.
 
-    When ShapeEnv learns that a number is divisible, it simplifies all of its facts again, because a ``FloorDiv``
-    may have become a ``CleanDiv``. With thousands of facts, each such pass visits every subexpression of every
-    fact. Only facts with a ``FloorDiv`` can change, so this class simplifies only them.
+    When ShapeEnv learns that a number is divisible, it simplifies all of its facts again, because a
+    ``FloorDiv`` may have become a ``CleanDiv``. With thousands of facts, each pass would visit every
+    subexpression of every fact. Only facts with a ``FloorDiv`` can change, so this class simplifies only
+    these.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class Axioms(dict[sympy.Basic, sympy.Basic]):
     def simplify_divisions(self, simplify: Callable[[sympy.Basic], sympy.Basic]) -> None:
         """Add the simplified forms of the facts with divisions.
 
-        ``CaptureShapeEnv`` calls this when ShapeEnv has learned that a number is divisible.
+        ``CaptureShapeEnv`` calls this after ShapeEnv has learned that a number is divisible.
         """
         if self._divisions:
             super().update({simplify(fact): truth for fact, truth in self._divisions.items()})
@@ -82,10 +84,12 @@ _MISSING = object()
 
 
 def with_own_caches(cls: Class) -> Class:
-    """Replace the process-wide caches of the base class by the dictionary ``answers`` of each instance of ``cls``.
+    """Replace the process-wide method caches of the base class by the dictionary ``answers`` of each
+    instance.
 
-    A method under ``functools.lru_cache`` would hold its environment, and every object that the environment refers
-    to, for the next few hundred calls of any environment (``get_implications``: forever).
+    A method under ``functools.lru_cache`` would keep its environment, and all objects that the environment
+    refers to, alive for the next few hundred calls of any environment. ``get_implications`` would keep them
+    forever.
     """
     for name, method in vars(cls.__mro__[1]).items():
         if isinstance(method, _CACHED) and name not in vars(cls):
@@ -94,8 +98,9 @@ def with_own_caches(cls: Class) -> Class:
 
 
 def _cache_in_instance(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``compute`` as a method that keeps its results in ``answers`` of the instance, by ``name`` and
-    arguments.
+    """Return ``compute`` as a method that caches its results in ``answers`` of the instance.
+
+    The keys consist of ``name`` and the arguments.
     """
 
     @functools.wraps(compute)
@@ -112,50 +117,50 @@ def _cache_in_instance(name: str, compute: Callable[..., Any]) -> Callable[..., 
 
 @with_own_caches
 class CaptureShapeEnv(ShapeEnv):
-    """torch's ShapeEnv with the user's stack for every guard, and with fast, exact decisions."""
+    """torch's ShapeEnv, with the user's stack for each guard, and with fast, exact decisions."""
 
     settings: Any
     """Torch's frozen record of settings."""
     _resimplify_floor_div_axioms: bool
-    """Whether ShapeEnv has learned since the last query that a number is divisible. Set by ShapeEnv."""
+    """Whether ShapeEnv has learned since the last query that a number is divisible. ShapeEnv sets it."""
 
     def __init__(
         self, user_stack: Callable[[], UserStack], *, asserts_signs: bool = True, **settings: object
     ) -> None:
-        """``user_stack`` returns the present stack of the program.
+        """``user_stack`` returns the program's stack at the time of the call.
 
         ``settings`` are keyword arguments of ShapeEnv.
         """
         self.answers: dict[Any, Any] = {}
-        """The results of methods that ``with_own_caches`` has replaced, by name and arguments."""
+        """The results of the methods that ``with_own_caches`` has replaced, by name and arguments."""
         self.replaced = 0
         """The number of replacements so far. torch keeps this count itself since version 2.12."""
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
-        """The decided comparisons with the user's stack, in the order of ``guards``."""
+        """The decided comparisons with the user's stack. The order is that of ``guards``."""
         self.memo = Memo()
         """The cached results of operations on symbolic numbers."""
         self.axioms = Axioms()
-        """The facts that decided comparisons imply."""
+        """The facts that follow from decided comparisons."""
         self._decisions = LineDecisions()
         """Fast decisions about comparisons of one symbol."""
         self.floats = FloatArithmetic()
         """The symbols that stand for operations on floats."""
         self._overflow_guards = OverflowGuards(self.backed_var_to_val)
-        """Decides which expressions a guard of 64 bits cannot compute."""
-        # ShapeEnv's other caches are emptied when an environment with another version uses
-        # them. Without a version of its own, this environment would stay in these caches forever.
+        """Decides which expressions a guard with 64-bit integers cannot compute."""
+        # An environment with another version empties ShapeEnv's other caches when it uses them. Without its
+        # own version, this environment would stay in these caches forever.
         self._version_counter = id(self)
         self._needs_scalar_outputs = False
-        """Whether the trace has called ``item()`` of a tensor."""
+        """Whether the trace has called ``item()`` on a tensor."""
         self.asserts_signs = asserts_signs
         """Whether the graph asserts that the base of a power is not negative.
 
-        If False, the graph ends before the power.
+        If not, the graph ends before the power.
         """
         self.drawn: set[sympy.Symbol] = set()
-        """Numbers that differ from run to run. No decision may depend on them."""
+        """Symbols of numbers that differ from run to run. No decision may depend on them."""
 
     def depends_on_drawn(self, expr: sympy.Basic) -> bool:
         """Whether ``expr`` is computed from numbers that differ from run to run."""
@@ -164,8 +169,9 @@ class CaptureShapeEnv(ShapeEnv):
         return not self.drawn.isdisjoint(as_functions(expr, self.floats.computed).free_symbols)
 
     def origin_of(self, expr: sympy.Basic) -> str:
-        """Return the words of a message for ``expr``, on which no decision may depend: "a number drawn at random
-        (zf0)".
+        """Return a phrase for messages about ``expr``, such as "a number drawn at random (zf0)".
+
+        No decision may depend on ``expr``.
         """
         origin = "drawn at random" if self.depends_on_drawn(expr) else "computed from a tensor"
         return f"a number {origin} ({expr})"
@@ -200,7 +206,7 @@ class CaptureShapeEnv(ShapeEnv):
         if self._overflow_guards.may_overflow(orig_expr):
             self._specialize(orig_expr)
             if hint is not None and orig_expr.free_symbols <= self.backed_var_to_val.keys():
-                # The hint is exact. sympy's functions treat values beyond 64 bits as infinite.
+                # The hint is exact. sympy's functions would treat values beyond 64 bits as infinite.
                 return sympy.sympify(hint)
         if not size_oblivious:
             decided = self._decisions.decide(self, orig_expr, hint)
@@ -209,10 +215,10 @@ class CaptureShapeEnv(ShapeEnv):
         return super().evaluate_expr(orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings)
 
     def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
-        """Whether graphs, whose integers have 64 bits, can compute ``expr``.
+        """Whether graphs can compute ``expr``. Their integers have 64 bits.
 
-        Asked before a node of the graph computes ``expr``. If ``may_grow`` is true for one of its symbols, guard
-        that the sums, products and powers in ``expr`` fit.
+        Called before a node of the graph computes ``expr``. If ``may_grow`` is true for one of its symbols,
+        guard that the sums, products and powers in ``expr`` fit.
         """
         if self.depends_on_drawn(expr):
             return True
@@ -225,7 +231,7 @@ class CaptureShapeEnv(ShapeEnv):
         return True
 
     def _specialize(self, expr: sympy.Basic) -> None:
-        """Guard the present values of all symbols of ``expr``. They are constants from then on."""
+        """Guard that all symbols of ``expr`` have their current values. They are constants from then on."""
         for symbol in expr.free_symbols & self.backed_var_to_val.keys():
             if symbol not in self.replacements and symbol != expr:
                 super().evaluate_expr(symbol, self.backed_var_to_val[symbol])
@@ -233,18 +239,20 @@ class CaptureShapeEnv(ShapeEnv):
     def _maybe_evaluate_static(self, expr: sympy.Basic, **settings: object) -> Any:
         """Decide ``expr`` from known facts alone, as ShapeEnv does.
 
-        Facts with divisions are simplified first.
+        Facts with divisions are simplified before.
         """
         if self._resimplify_floor_div_axioms and settings.get("axioms") is None:
             self._resimplify_floor_div_axioms = False
             self.axioms.simplify_divisions(self.simplify)
         return super()._maybe_evaluate_static(expr, **settings)
 
-    # ShapeEnv calls ``_maybe_evaluate_static.cache_clear`` to empty the cache of the method.
+    # ShapeEnv calls ``_maybe_evaluate_static.cache_clear`` to empty the cache of its own method.
     vars(_maybe_evaluate_static)["cache_clear"] = torch_compat.maybe_evaluate_static.cache_clear
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
-        """Replace a symbol as ShapeEnv does, and count the replacement. The memo is then refreshed."""
+        """Replace a symbol as ShapeEnv does, and count the replacement. The memo refreshes when the count has
+        changed.
+        """
         self.replaced += 1
         super()._set_replacement(a, tgt, msg)
 
@@ -257,8 +265,8 @@ class CaptureShapeEnv(ShapeEnv):
 
     @contextmanager
     def scalar_outputs_allowed(self) -> Iterator[None]:
-        """Allow ``item()`` to return an unbacked symbol inside the block, even if the options forbid that."""
-        # The stages that trace the graph again need the setting too, so ``close`` sets it for good.
+        """Allow ``item()`` to return an unbacked symbol inside the block, even if the options forbid it."""
+        # Later stages trace the graph again and need the setting as well, so ``close`` sets it for good.
         self._needs_scalar_outputs = True
         before = self.settings
         self.settings = replace(before, allow_scalar_outputs=True)
@@ -288,8 +296,8 @@ class CaptureShapeEnv(ShapeEnv):
     def close(self) -> None:
         """Finish the trace.
 
-        The environment lives on in the graph, so it drops the reference to the trace, which holds the program's
-        tensors.
+        The environment lives on in the graph. It drops its reference to the trace, because the trace holds
+        the program's tensors.
         """
         if self._needs_scalar_outputs:
             self.settings = replace(self.settings, allow_scalar_outputs=True)
@@ -297,9 +305,9 @@ class CaptureShapeEnv(ShapeEnv):
 
     def _log_guard(self, prefix: str, g: object, forcing_spec: bool) -> None:  # noqa: ARG002
         """Record the user's stack of the guard ``g``. ShapeEnv calls this method for each new guard."""
-        if prefix == "eval":  # Other guards are suppressed, or become assertions in the graph.
+        if prefix == "eval":  # Other guards are suppressed or become assertions in the graph.
             self.guard_stacks.append((g, self._user_stack()))
 
     def _get_stack_summary(self, *_args: object, **_kwargs: object) -> tuple[SLoc, str]:
-        """Return no location. ShapeEnv's own method walks the Python stack, which is slow."""
+        """Return no location. ShapeEnv's own method would walk the Python stack, which is slow."""
         return SLoc("", ""), ""

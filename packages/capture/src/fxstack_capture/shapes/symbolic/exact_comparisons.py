@@ -1,8 +1,8 @@
-"""Comparisons of symbolic integers with floats, exact as Python's.
+"""Exact comparisons of symbolic integers with floats, as in Python.
 
-torch converts the integer of ``m > 2.5`` to a float, ``ToFloat(m)``. Above 2**53, a conversion may change the
-integer; Python compares the exact values. Therefore this module compares the integer itself. The conversion
-``float(m)`` of the program gives the same expression; ``as_float`` makes sure that it is exact there.
+For ``m > 2.5``, torch converts the integer to a float, ``ToFloat(m)``. Above 2**53 this may change the value,
+while Python compares the exact values. Therefore this module compares the integer itself. A ``float(m)`` in
+the program gives the same expression; ``as_float`` makes sure that this conversion is exact.
 """
 
 from __future__ import annotations
@@ -19,26 +19,29 @@ from torch.fx.experimental.sym_node import SymNode
 from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS
 from fxstack_capture.torch_compat import ToFloat
 
-# Limits: C code (list.count, sorted) that compares a dynamic float with a constant integer above 2**53 gets the
-# rounded constant. Operators do not: see calls/operators/protocol.py.
+# Limits: C code (list.count, sorted) that compares a dynamic float with a constant integer above 2**53 gets
+# the rounded constant. Operators get the exact constant (calls/operators/protocol.py).
 
 EXACT = 2**53
 """The largest integer up to which all integers are exact floats."""
 _MIRRORED: Mapping[str, str] = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "ne": "ne"}
-"""The relation with exchanged operands."""
+"""Maps a relation to the relation with exchanged operands."""
 _ROUNDING: Mapping[str, Callable[[float], int]] = {
     "gt": math.floor,
     "le": math.floor,
     "ge": math.ceil,
     "lt": math.ceil,
 }
-"""``m > 2.5`` is ``m > 2`` for integers, and ``m >= 2.5`` is ``m >= 3``."""
+"""The rounding of a constant, by relation: for integers, ``m > 2.5`` is ``m > 2``, and ``m >= 2.5`` is ``m >=
+3``.
+"""
 
 
 def compare(name: str, left: SymNode, right: SymNode) -> SymNode | None:
-    """Return the node of comparison ``name`` (``gt``) if an integer was converted to a float; else None.
+    """Return the node of comparison ``name`` (such as ``gt``) if one side is an integer converted to a float.
 
-    Also return None if a value is not known before the graph runs. ``MemoNode`` then compares as torch does.
+    Otherwise, or if a value is not known before the graph runs, return None. ``MemoNode`` then compares as
+    torch does.
     """
     left_integer, right_integer = _integer(left), _integer(right)
     if left_integer is None and right_integer is None:
@@ -52,18 +55,19 @@ def compare(name: str, left: SymNode, right: SymNode) -> SymNode | None:
 
 
 def as_float(number: Any) -> Any:
-    """Return ``float(number)``, for ``float`` of the program.
+    """Return ``float(number)``, for a call of ``float`` in the program.
 
-    If converting a symbolic integer is exact now, guard that it is.
+    If the conversion of a symbolic integer is exact now, guard that it is exact.
     """
     if type(number) is not torch.SymInt or number.node.hint is None or _guarded_exact(number.node):
         return torch.sym_float(number)
-    return number * 1.0  # a float of its own (``floats``), which is not compared as the integer
+    return number * 1.0  # a new float (``floats``), which later comparisons do not treat as the integer
 
 
 def _integer(node: SymNode) -> SymNode | None:
-    """Return the integer that ``node``, a conversion ``ToFloat``, converts; None for other nodes, and for unknown
-    values.
+    """Return the integer that ``node``, a conversion ``ToFloat``, converts.
+
+    Return None for any other node, and for an integer of unknown value.
     """
     if not isinstance(node.expr, ToFloat) or node.hint is None:
         return None
@@ -75,7 +79,7 @@ def _integer(node: SymNode) -> SymNode | None:
 def _with_float(name: str, whole: SymNode, converted: SymNode, other: SymNode) -> SymNode | None:
     """Return the node that compares the integer ``whole`` with the float ``other``.
 
-    ``converted`` is ``whole`` as a float. Return None if the value of ``other`` is not known.
+    ``converted`` is ``whole`` as a float. Return None if the value of ``other`` is unknown.
     """
     if other.hint is None:
         return None
@@ -90,10 +94,11 @@ def _with_float(name: str, whole: SymNode, converted: SymNode, other: SymNode) -
 
 
 def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
-    """Return the node that compares ``whole`` with a constant float, rounded to the integer that gives the same
-    answer.
+    """Return the node that compares ``whole`` with a constant float.
+
+    The constant is rounded to the integer that gives the same answer.
     """
-    if type(number) is int:  # a divisor is compared with the integer 0
+    if type(number) is int:  # torch compares a divisor with the integer 0
         return _call(name, whole, whole.wrap_int(number))
     if not math.isfinite(number) or (name in ("eq", "ne") and not number.is_integer()):
         return _constant(whole, truth=getattr(operator, name)(0, number))
@@ -101,13 +106,13 @@ def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
 
 
 def _constant(like: SymNode, *, truth: bool) -> SymNode:
-    """Return a node whose truth value is ``truth``. ``like`` gives the environment of the node."""
+    """Return a node with the constant truth value ``truth``, in the environment of ``like``."""
     zero = like.wrap_int(0)
     return _call("eq" if truth else "ne", zero, zero)
 
 
 def _guarded_exact(whole: SymNode) -> bool:
-    """Whether the integer ``whole`` is exact as a float. If it is, guard that it stays so."""
+    """Whether the integer ``whole`` is exact as a float. If so, guard that it stays exact."""
     if not -EXACT <= whole.hint <= EXACT:
         return False
     for name, bound in (("le", EXACT), ("ge", -EXACT)):

@@ -1,9 +1,9 @@
 """Arithmetic on symbolic floats, operation by operation.
 
 sympy computes with real numbers: it simplifies ``(a + 0.1) - a`` to 0.1 and ``a * 0.1 * 10`` to ``a``. Both
-are wrong for floats. Therefore the result of every operation on floats is a new symbol. ``Computed`` records
-the operation and the operands of the symbol. The graph and the guards (``as_functions``) repeat exactly this
-operation.
+are wrong for floats. Therefore the result of every operation on floats is a new symbol. A ``Computed``
+records the operation and the operands of such a symbol. The graph and the guards (``as_functions``) repeat
+exactly this operation.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fxstack_capture.guards.shape import (
 from fxstack_capture.torch_compat import GuardSource
 from fxstack_capture.torch_compat import Source as TorchSource
 
-# Limits: the sign of a zero result is not guarded where a program branches on it. // and % compile again for
-# each value.
+# Limits: if a program branches on a zero result, its sign is not guarded. Code with // and % is compiled
+# again for each value.
 
 Operand: TypeAlias = sympy.Basic | int | float
 """An operand of a computed float: an expression, or a constant."""
@@ -43,12 +43,12 @@ Operand: TypeAlias = sympy.Basic | int | float
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of ``SymNode`` that returns a float, as a Python function and as a sympy function."""
+    """A method of ``SymNode`` that returns a float, as a Python function and as a sympy function."""
 
     function: Callable[..., Any]
-    """Computes the present value as Python does."""
+    """Computes the current value as Python does."""
     symbolic: type[FloatFunction]
-    """The function that guards evaluate with floats."""
+    """The sympy function. Guards evaluate it with floats."""
     sign: str
     """The operator in the text of a formula, such as ``+``."""
 
@@ -71,13 +71,13 @@ class Computed:
 
     operation: Operation
     operands: tuple[Operand, ...]
-    """Expressions for symbolic operands, and plain numbers for constants."""
+    """The operands: expressions, and plain numbers for constants."""
 
 
 class ComputedSource(TorchSource):
-    """The source of a computed number in the form that ShapeEnv expects.
+    """The source of a computed number, in the form that ShapeEnv expects.
 
-    ``text`` is its formula, such as ``(zf0 + 0.1)``.
+    ``text`` is the formula of the number, such as ``(zf0 + 0.1)``.
     """
 
     def __init__(self, text: str) -> None:
@@ -89,7 +89,7 @@ class ComputedSource(TorchSource):
 
     @property
     def guard_source(self) -> GuardSource:
-        """The kind of source for ShapeEnv. fxstack does not use it."""
+        """The kind of source. ShapeEnv requires it; fxstack does not use it."""
         return GuardSource.LOCAL
 
 
@@ -100,21 +100,21 @@ class FloatArithmetic:
         self.computed: dict[sympy.Symbol, Computed] = {}
         """The definition of each symbol."""
         self._symbols: dict[str, sympy.Symbol] = {}
-        """Symbols by the text of their formula, so that equal formulas have one symbol."""
+        """Maps the text of a formula to its symbol, so that equal formulas have one symbol."""
 
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
         """Return the node of the float that operation ``name`` computes from ``nodes``.
 
-        Return None if the caller must use SymNode's own method, because it is exact or records a proxy.
+        Return None if the caller must use SymNode's own method. That method is exact, or records a proxy.
         """
         if get_proxy_mode() is not None:
             return None
         if name != "int_truediv" and all(node.pytype is not float for node in nodes):
             return None
         operation = OPERATIONS[name]
-        if any(node.hint is None for node in nodes):  # The operand depends on data.
+        if any(node.hint is None for node in nodes):  # An operand depends on tensor data.
             return type(nodes[0])(self._symbol(operation, nodes, None), nodes[0].shape_env, float, None)
-        # sympy's numbers have no largest value, so sympy would not overflow as Python floats do.
+        # sympy's numbers are unbounded, so sympy would not overflow as Python floats do.
         if all(node.expr.is_number for node in nodes):
             result = _compute(operation, [node.hint for node in nodes])
             return None if result is None else nodes[0].wrap_float(result)
@@ -131,9 +131,9 @@ class FloatArithmetic:
         return type(nodes[0])(symbol, nodes[0].shape_env, float, hint)
 
     def _symbol(self, operation: Operation, nodes: tuple[SymNode, ...], hint: float | None) -> Any:
-        """Return the symbol of a result, one symbol for equal formulas.
+        """Return the symbol of a result. Equal formulas have one symbol.
 
-        ``hint`` is the present value; None if the value depends on data.
+        ``hint`` is the current value, or None if the value depends on tensor data.
         """
         operands = tuple(n.hint if n.expr.is_number and n.hint is not None else n.expr for n in nodes)
         text = f"({f' {operation.sign} '.join(map(repr, operands))})"
@@ -148,7 +148,7 @@ class FloatArithmetic:
 def _new_symbol(env: ShapeEnv, text: str, hint: float | None) -> Any:
     """Make the symbol of a computed float with the formula ``text``. It is unbacked if ``hint`` is None."""
     if hint is None:
-        with env.ignore_fresh_unbacked_symbols():  # a node of the graph computes it
+        with env.ignore_fresh_unbacked_symbols():  # a node of the graph computes the symbol
             return env.create_unbacked_symfloat().node.expr
     return env.create_symbol(
         hint,
@@ -163,8 +163,8 @@ def _new_symbol(env: ShapeEnv, text: str, hint: float | None) -> Any:
 def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode) -> None:
     """Guard that a divisor is not zero, because the division would raise in the graph.
 
-    Called before each symbolic division. If the divisor is zero now, call ``function``, which raises as the
-    program does. Raises GuardOnDataDependentSymNode if the divisor differs from run to run.
+    Called before each symbolic division. If the divisor is zero now, call ``function``, which raises the
+    program's error. Raises GuardOnDataDependentSymNode if the divisor differs from run to run.
     """
     divisor.shape_env.demand_decided(divisor.expr)
     if divisor.hint is None or divisor.expr.is_number:
@@ -174,10 +174,11 @@ def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode
 
 
 def exponent_of_power() -> float | None:
-    """Return the exponent if ``SymFloat.__pow__`` is asking whether its base is negative; None otherwise.
+    """Return the exponent if the caller is ``SymFloat.__pow__``, testing that its base is not negative.
+    Otherwise None.
 
-    ``MemoNode.expect_true`` calls this. torch asserts that no base is negative, because the result may be complex.
-    With a whole exponent it is not.
+    ``MemoNode.expect_true`` calls this. torch asserts that no base is negative, because the result may be
+    complex. With a whole exponent, the result is never complex.
     """
     frame = sys._getframe(1)
     for _ in range(_MAX_CALLS):
@@ -191,15 +192,15 @@ def exponent_of_power() -> float | None:
 
 
 _POWER = torch.SymFloat.__pow__.__code__
-"""The code of the method that ``exponent_of_power`` looks for on the stack."""
+"""The code of ``SymFloat.__pow__``, which ``exponent_of_power`` looks for on the stack."""
 _MAX_CALLS = 6
-"""Upper bound of the number of calls between ``SymFloat.__pow__`` and ``SymNode.expect_true``."""
+"""The largest number of calls between ``SymFloat.__pow__`` and ``SymNode.expect_true``."""
 
 
 def _has_real_power(base: SymNode, exponent: SymNode) -> bool:
-    """Guard that the base is positive, and return True.
+    """If the base is positive now, guard that it is positive, and return True.
 
-    Return False for other bases, whose powers may raise or be complex.
+    Return False for any other base, because its powers may raise or be complex.
     """
     for node in (base, exponent):
         node.shape_env.demand_decided(node.expr)
@@ -207,18 +208,21 @@ def _has_real_power(base: SymNode, exponent: SymNode) -> bool:
 
 
 def _compute(operation: Operation, values: list[float]) -> float | None:
-    """Return the result for the present values; None if Python raises an error or the result is no float."""
+    """Return the result for the current values.
+
+    Return None if Python raises an error or if the result is not a float.
+    """
     try:
         result = operation.function(*values)
     except ArithmeticError:
-        return None  # torch raises the error that the program sees.
+        return None  # torch raises the program's error
     return result if isinstance(result, float) else None
 
 
 def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
     """Return a constant node for ``hint``, a result that no symbol can represent, such as infinity.
 
-    Guard the values of the operands.
+    The values of the operands are guarded.
     """
     for node in nodes:
         if not node.expr.is_number:
@@ -227,9 +231,9 @@ def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
 
 
 def as_functions(expr: sympy.Basic, computed: Mapping[sympy.Symbol, Computed]) -> sympy.Basic:
-    """Return ``expr`` with every computed symbol replaced by its operation on symbols that have sources.
+    """Return ``expr`` with each computed symbol replaced by its operation.
 
-    Guards evaluate the result, since they know only the values of sources.
+    The result has only symbols with sources. Guards evaluate it, because they can read only sources.
     """
     definitions = {symbol: computed[symbol] for symbol in expr.free_symbols if symbol in computed}
     if not definitions:
@@ -243,7 +247,7 @@ def as_functions(expr: sympy.Basic, computed: Mapping[sympy.Symbol, Computed]) -
 
 
 def _operand(operand: Operand, computed: Mapping[sympy.Symbol, Computed]) -> sympy.Basic:
-    """Return an operand as an expression over symbols that have sources."""
+    """Return an operand as an expression with symbols that have sources."""
     if isinstance(operand, sympy.Basic):
         return as_functions(operand, computed)
     return sympy.Integer(operand) if isinstance(operand, int) else sympy.Float(operand)

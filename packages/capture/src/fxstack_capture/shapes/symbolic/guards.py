@@ -1,8 +1,8 @@
 """The assumptions of a ShapeEnv as guard records over sources.
 
-Four kinds of guards together cover all assumptions. Numbers that share a symbol or follow from other numbers
-equal their expression. Every symbol is in its range. Every comparison that tracing decided holds.
-``TensorIs`` covers sizes that stayed plain integers.
+Four kinds of guards cover all assumptions. First, a number that shares a symbol, or follows from other
+numbers, equals its expression. Second, every symbol is in its range. Third, every comparison that tracing
+decided holds. Fourth, ``TensorIs`` covers sizes that stayed plain integers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LARGEST = sympy.Float(sys.float_info.max)
 """The largest finite float."""
 
 Located = tuple["Source", ShapeHolds, "UserStack"]
-"""The source of the guard, the guard, and the user's stack."""
+"""A triple: the source of the guard, the guard, and the user's stack."""
 
 
 def shape_guards(geometry: Geometry) -> list[Located]:
-    """Return the guards on symbolic numbers as tuples (source, record, user's stack).
+    """Return the guards on symbolic numbers, as tuples (source, record, user's stack).
 
     Raises:
         ShapeContractError: the guards demand more than the contract allows.
@@ -54,8 +54,8 @@ def shape_guards(geometry: Geometry) -> list[Located]:
         rest = as_functions(expr.xreplace(fixed), computed)
         if rest is not sympy.true and rest.free_symbols <= backed:
             conditions.append((rest, {}, stack))
-    # One ``evaluate(False)`` covers all calls of ``readable``, because each change of the setting empties
-    # sympy's cache.
+    # One ``evaluate(False)`` covers all calls of ``readable``. Each change of this setting empties sympy's
+    # cache.
     with sympy.evaluate(False):
         located = [_record(geometry, expr, names, stack) for expr, names, stack in conditions]
     return [guard for guard in located if guard is not None]
@@ -64,8 +64,8 @@ def shape_guards(geometry: Geometry) -> list[Located]:
 def is_demand_of_unbacked(guard: Guard | None) -> bool:
     """Whether a guard is about an unbacked size.
 
-    The driver asks if a guard of new code fails for the call that was traced. Such a guard may fail, because
-    tracing does not know the size.
+    The driver asks this if a guard of new code fails for the traced call. A guard on an unbacked size may
+    fail then, because tracing does not know the size.
     """
     return (
         guard is not None
@@ -75,7 +75,7 @@ def is_demand_of_unbacked(guard: Guard | None) -> bool:
 
 
 def check_strict(geometry: Geometry) -> None:
-    """Raise ShapeContractError if a dimension that must stay symbolic (``Geometry.strict``) became one number.
+    """Raise ShapeContractError if a dimension in ``Geometry.strict`` became a constant.
 
     Called when the trace is complete.
     """
@@ -92,14 +92,14 @@ def check_strict(geometry: Geometry) -> None:
 
 
 def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
-    """Return the words of the error of ``check_strict`` that say why a symbol became one number."""
+    """Return the phrase in the error of ``check_strict`` that says why a symbol became a constant."""
     if not symbol.is_Symbol:
         return ": sizes 0 and 1 are always specialised, because broadcasting depends on them."
     return because(geometry, symbol) or "."
 
 
 def _specialised_symbols(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
-    """Return the symbols for which the trace assumed one number, with this number."""
+    """Return the symbols that the trace assumed to have one value: symbol -> value."""
     defined = geometry.primary.keys()
     computed = (s for s in geometry.computed if as_functions(s, geometry.computed).free_symbols <= defined)
     return {
@@ -115,15 +115,16 @@ def _equals_value(geometry: Geometry, symbol: sympy.Symbol, value: sympy.Basic) 
 
 
 def _stack_of_first_guard(geometry: Geometry, symbol: sympy.Symbol) -> UserStack:
-    """Return the user's stack of the first guard on a symbol, or () if no guard has the symbol."""
+    """Return the user's stack of the first guard that contains a symbol. () if there is no such guard."""
     stacks = [s for expr, s in geometry.env.guard_stacks if symbol in expr.free_symbols]
     return stacks[0] if stacks else ()
 
 
 def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Symbol, Source]]]:
-    """Yield the condition that each bound number equals its expression, with the source of the number by its symbol.
+    """Yield, for each bound number, the condition that it equals its expression.
 
-    A number that defines a symbol needs no condition.
+    Each condition comes with a map from the number's symbol to its source. A number that defines a symbol
+    needs no condition.
     """
     for index, binding in enumerate(geometry.bindings):
         first = geometry.primary.get(binding.expr)
@@ -133,13 +134,13 @@ def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Sy
 
 
 def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Iterator[sympy.Basic]:
-    """Yield the conditions that each symbol is in the range that the trace has assumed."""
+    """Yield for each symbol the condition that it is in the range that the trace assumed."""
     for symbol in geometry.primary:
         value_range = geometry.env.var_to_range.get(symbol)
         if value_range is None or symbol in fixed or symbol in geometry.env.drawn:
             continue
-        # ``evaluate=False``: otherwise the assumptions of the symbol (positive) would remove the check.
-        if symbol.is_integer is None:  # The symbol is a float. The trace holds for finite numbers.
+        # With evaluation, sympy would drop the check because of the symbol's assumptions (positive).
+        if symbol.is_integer is None:  # The symbol is a float. The trace is valid for finite numbers.
             yield sympy.Ge(symbol, -_LARGEST, evaluate=False)
             yield sympy.Le(symbol, _LARGEST, evaluate=False)
         if value_range.lower not in (-int_oo, -sympy.oo):
@@ -151,9 +152,9 @@ def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Itera
 def _record(
     geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source], stack: UserStack
 ) -> Located | None:
-    """Return the condition ``expr`` as a guard at the source of its first symbol; None if it has no symbol.
+    """Return the condition ``expr`` as a guard at the source of its first symbol. None if it has no symbol.
 
-    ``names`` has the sources of symbols that ``Geometry.primary`` lacks.
+    ``names`` has the sources of symbols that are not in ``Geometry.primary``.
     """
     symbols = sorted(expr.free_symbols, key=str)
     if not symbols:

@@ -1,9 +1,9 @@
 """Comparisons of one symbol with numbers, such as ``2*s0 + 1 > 8``, decided by integer arithmetic.
 
 Most comparisons of sizes in programs have this form. ShapeEnv decides them by sympy's assumptions about sums
-and products, which takes milliseconds for each comparison. This module converts a comparison of
-``slope*symbol + offset`` with zero to the set of integers for which it holds: ``symbol >= n``, ``symbol <=
-n``, ``symbol == n``, or the complement of such a set. The conversion is exact, because symbols are integers.
+and products, which takes milliseconds each. This module takes a comparison of ``slope*symbol + offset`` with
+zero. It computes the set of integers for which the comparison holds: ``symbol >= n``, ``symbol <= n``,
+``symbol == n``, or the complement of such a set. The conversion is exact, because symbols are integers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import sympy
 
 Line: TypeAlias = tuple[sympy.Symbol | None, int, int]
-"""The line ``slope*symbol + offset`` as (symbol, slope, offset). The symbol of a constant is None."""
+"""The expression ``slope*symbol + offset`` as (symbol, slope, offset). For a constant, the symbol is None."""
 
 RELATIONS: Mapping[str, Any] = {
     "gt": sympy.Gt,
@@ -32,9 +32,10 @@ _NAMES = {cls: name for name, cls in RELATIONS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether ``symbol`` is in the integers from ``low`` to ``high``. None stands for a missing bound.
+    """The question whether ``symbol`` is between ``low`` and ``high``, inclusive. None stands for a missing
+    bound.
 
-    If ``negated``, whether ``symbol`` is not in these integers.
+    If ``negated``, the question is whether it is not.
     """
 
     symbol: sympy.Symbol
@@ -44,12 +45,13 @@ class Question:
 
     @property
     def is_point(self) -> bool:
-        """Whether the question is about one value."""
+        """Whether the interval has only one value."""
         return self.low is not None and self.low == self.high
 
     def answer(self, low: int | None, high: int | None) -> bool | None:
-        """Return the answer if it is the same for all integers from ``low`` to ``high`` (the known range), else
-        None.
+        """Return the answer if it is the same for all integers in the known range. Otherwise return None.
+
+        The known range is from ``low`` to ``high``.
         """
         first, last = _limits(low, high)
         question_first, question_last = _limits(self.low, self.high)
@@ -58,7 +60,9 @@ class Question:
         return not self.negated if question_first <= first and last <= question_last else None
 
     def remaining(self, *, answer: bool) -> tuple[int | None, int | None]:
-        """Return the bounds of the symbol that follow from the answer to a question with one bound."""
+        """Return the new bounds of the symbol, (low, high), after a question with one bound has been
+        answered.
+        """
         if answer is not self.negated:
             return self.low, self.high
         if self.low is not None:
@@ -68,12 +72,14 @@ class Question:
 
 
 def _limits(low: int | None, high: int | None) -> tuple[float, float]:
-    """Return bounds with infinities in place of None. Comparisons of integers with infinities are exact."""
+    """Return the bounds as numbers. A missing bound becomes an infinity. Python compares integers and
+    infinities exactly.
+    """
     return -math.inf if low is None else low, math.inf if high is None else high
 
 
 def line_of(expr: sympy.Basic) -> Line | None:
-    """Return ``expr`` as ``slope*symbol + offset``; None if it does not have this form."""
+    """Return ``expr`` as ``slope*symbol + offset``. None if it does not have this form."""
     if isinstance(expr, sympy.Integer):
         return None, 0, int(expr)
     if isinstance(expr, sympy.Symbol):
@@ -90,7 +96,9 @@ def line_of(expr: sympy.Basic) -> Line | None:
 
 
 def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
-    """Return ``left - right`` as a line; None if it does not have this form or has two symbols."""
+    """Return ``left - right`` as ``slope*symbol + offset``. None if it has another form, for example two
+    symbols.
+    """
     minuend = line_of(left)
     subtrahend = None if minuend is None else line_of(right)
     if minuend is None or subtrahend is None:
@@ -103,8 +111,9 @@ def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
 
 
 def question(relation: sympy.Basic) -> Question | bool | None:
-    """Return the question that a comparison asks about its symbol; None for a comparison that is no question about
-    one line. Return the truth value if the comparison has no symbol.
+    """Return the question that a comparison asks about its symbol.
+
+    If the comparison has no symbol, return its truth value. Return None for a comparison of another form.
     """
     name = _NAMES.get(type(relation))
     line = None if name is None else difference(*relation.args)
@@ -125,7 +134,7 @@ def question(relation: sympy.Basic) -> Question | bool | None:
 
 
 def _compare_with_zero(name: str, number: int) -> bool:
-    """Return the truth value of the comparison ``name`` (``gt``) of ``number`` with zero."""
+    """Return the truth value of the comparison ``name`` (such as ``gt``) of ``number`` with zero."""
     if name in ("eq", "ne"):
         return (number == 0) is (name == "eq")
     return number > 0 if name in ("gt", "lt") else number >= 0

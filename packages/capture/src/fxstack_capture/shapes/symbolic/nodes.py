@@ -1,8 +1,8 @@
 """Symbolic numbers that cache their results.
 
-Tracing asks the same few questions about sizes tens of thousands of times: is ``s0*s1 == s1*s0``, is this
-layout contiguous. Each question costs a sympy evaluation. Within one trace, the answer for given expressions
-is fixed until ShapeEnv learns an equality between symbols. The cache keeps the answer until then.
+Tracing asks the same few questions about sizes tens of thousands of times, such as: is ``s0*s1 == s1*s0``, or
+is this layout contiguous. Each question would cost a sympy evaluation. Within one trace, the answer for given
+expressions changes only when ShapeEnv learns that symbols are equal. The cache keeps the answer until then.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fxstack_capture.shapes.symbolic.floats import OPERATIONS, demand_divisor, e
 from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS, difference
 from fxstack_capture.torch_compat import ToFloat
 
-# Limits: several reshapes of symbolic sizes to constant sizes in sequence (x.reshape(16, 12).reshape(12, 16))
-# have sizes that torch's fake kernel represents as quotients of quotients. Capturing six of them takes 20
+# Limits: some chains of reshapes are slow. Torch's fake kernel represents the sizes of x.reshape(16,
+# 12).reshape(12, 16), with a symbolic x, as quotients of quotients. Capturing six such reshapes takes 20
 # seconds.
 
 _BINARY = (
@@ -47,32 +47,34 @@ _BINARY = (
 _DIVISIONS = {"mod": operator.mod, "floordiv": operator.floordiv, "int_floordiv": operator.floordiv}
 """Operations that raise for a zero divisor."""
 _OTHERS = tuple(name for name in magic_methods if name not in (*_BINARY, "sym_float"))
-"""All other operations. Their results are not cached, but must be exact in later operations, too."""
+"""All other operations. Their results are not cached, but they must be MemoNodes so that later operations are
+exact.
+"""
 
 _DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
-"""Methods that return a truth value to Python."""
+"""Methods that return a truth value as a Python bool."""
 
 
 class Memo:
     """The cached answers of one ``CaptureShapeEnv`` while it traces.
 
-    ``active`` is False before and after the trace. A node outlives its trace. After the trace, other modes
-    (proxies) must see every operation on the node.
+    ``active`` is False before and after the trace. A node may outlive its trace. Other modes (proxies) must
+    then see every operation on the node.
     """
 
     def __init__(self) -> None:
         self.active = False
         self.version = 0
-        """The number of replacements of ShapeEnv at which the answers were computed."""
+        """The number of ShapeEnv's replacements when the answers were computed."""
         self.nodes: dict[Any, SymNode] = {}
-        """Results of operations, by name and operands."""
+        """Maps the name and operands of an operation to its result."""
         self.decisions: dict[Any, bool] = {}
-        """Truth values by the kind of question and the expression."""
+        """Maps the kind of question and its expression to the truth value."""
 
     def refresh(self, version: int) -> None:
-        """Discard all results if ShapeEnv has learned an equality since.
+        """Discard all results if ShapeEnv has learned an equality since they were computed.
 
-        ``version`` is its present number of replacements.
+        ``version`` is ShapeEnv's current number of replacements.
         """
         if version != self.version:
             self.version = version
@@ -81,10 +83,10 @@ class Memo:
 
 
 class MemoNode(SymNode):
-    """A ``SymNode`` of a ``CaptureShapeEnv`` with the same results, cached if possible."""
+    """A ``SymNode`` of a ``CaptureShapeEnv``. It gives the same results, and caches them if possible."""
 
     def wrap_int(self, num: int) -> SymNode:
-        """Return the node of an int that is an operand beside this node."""
+        """Return the node of an int that is used in one operation with this node."""
         memo = self.shape_env.memo
         if not memo.active:
             return super().wrap_int(num)
@@ -94,25 +96,25 @@ class MemoNode(SymNode):
         return node
 
     def wrap_float(self, num: float) -> SymNode:
-        """Return the node of a float that is an operand beside this node."""
+        """Return the node of a float that is used in one operation with this node."""
         return remembering(super().wrap_float(num))
 
     def sym_float(self) -> SymNode:
         """Return the number converted to a float."""
-        if self.shape_env.memo.active and self.expr.is_Integer:  # sympy would round a large one
+        if self.shape_env.memo.active and self.expr.is_Integer:  # sympy would round a large integer
             expr = ToFloat(self.expr, evaluate=False)
             return type(self)(expr, self.shape_env, float, float(self.hint))
         return remembering(super().sym_float())
 
     def guard_float(self, file: str, line: int) -> float:
-        """Return the present value and guard it. ``file`` and ``line`` are torch's parameters, which are not used."""
+        """Return the current value and guard it. torch's parameters ``file`` and ``line`` are not used."""
         value = float(super().guard_float(file, line))
-        return value or float(self.hint or value)  # sympy has no -0.0. The hint has the sign.
+        return value or float(self.hint or value)  # sympy has no -0.0, but the hint has the sign
 
     def expect_true(self, file: str, line: int) -> bool:
         """Return whether a condition holds. torch calls this method for ``torch._check``.
 
-        A graph that computes the condition asserts it.
+        If the graph computes the condition, the graph asserts it.
         """
         exponent = exponent_of_power() if self.hint is None else None
         if exponent is not None and exponent.is_integer():
@@ -122,8 +124,8 @@ class MemoNode(SymNode):
         return bool(super().expect_true(file, line))
 
     def wrap_bool(self, num: bool) -> SymNode:
-        """Return the node of a bool that is an operand beside this node."""
-        if self.pytype is not bool:  # Python's bools are integers. sympy's are not: Eq(1, true) is false.
+        """Return the node of a bool that is used in one operation with this node."""
+        if self.pytype is not bool:  # Python's bools are integers, but sympy's are not: Eq(1, true) is false.
             return self.wrap_int(int(num))
         memo = self.shape_env.memo
         if not memo.active:
@@ -135,23 +137,23 @@ class MemoNode(SymNode):
 
 
 def remembering(node: Any) -> Any:
-    """Make ``node`` a ``MemoNode`` if its environment has a memo, and return it.
+    """Make ``node`` a ``MemoNode`` if its environment has a memo. Return ``node``.
 
-    Stages that trace again may use environments without a memo.
+    Later stages that trace again may use environments without a memo.
     """
     if type(node) is SymNode and hasattr(node.shape_env, "memo"):
-        # torch makes nodes of the class SymNode in many places, and has no hook for another class.
+        # torch makes nodes of the class SymNode in many places, without a hook for another class.
         node.__class__ = MemoNode
     return node
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
-    """Return SymNode's operation ``name`` of two operands as a cached method of ``MemoNode``."""
+    """Return SymNode's binary operation ``name`` as a cached method of ``MemoNode``."""
     return _make_cached(name, getattr(SymNode, name))
 
 
 def _make_cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return ``compute`` as a method that runs once for the same operands during the trace."""
+    """Return ``compute`` as a method that runs only once for the same operands during the trace."""
 
     def method(self: Any, other: Any) -> Any:
         """Return the cached node, or compute it."""
@@ -172,17 +174,19 @@ def _make_cached(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any
 
 
 def _make_uncached(name: str) -> Callable[..., Any]:
-    """Return SymNode's operation ``name`` as a method of ``MemoNode`` whose result is a ``MemoNode``."""
+    """Return SymNode's operation ``name`` as an uncached method whose result is a ``MemoNode``."""
     compute = getattr(SymNode, name)
     return lambda self, *others: remembering(compute(self, *others))
 
 
 def _comparison(name: str) -> Callable[[Any, Any], Any]:
-    """Return a comparison method that bypasses sympy's evaluation for ``linear_inequalities``."""
+    """Return a comparison method that uses ``linear_inequalities`` in place of sympy's evaluation."""
     ordinary, relation, compare = _binary(name), RELATIONS[name], getattr(operator, name)
 
     def make(left: Any, right: Any) -> Any:
-        """Return the node of the comparison. It is computed without sympy if both sides are a line of one symbol."""
+        """Return the node of the comparison. sympy is not used if the sides differ by a linear expression of
+        one symbol.
+        """
         env, hints = left.shape_env, (left.hint, right.hint)
         proxies = get_proxy_mode() is not None
         exact = None if proxies or left.pytype is int else exact_comparisons.compare(name, left, right)
@@ -199,7 +203,7 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
-    """Return an arithmetic method that is exact for floats (see ``floats``)."""
+    """Return the arithmetic method ``name``, which is exact for floats (see ``floats``)."""
     ordinary = _binary(name) if name in _BINARY else _make_uncached(name)
 
     def method(self: Any, *other: Any) -> Any:
@@ -211,7 +215,8 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 
 
 def _decision(name: str) -> Callable[..., bool]:
-    """Return SymNode's method ``name``, which asks for a truth value and guards it, as a method of ``MemoNode``.
+    """Return SymNode's method ``name`` as a method of ``MemoNode``. The method asks for a truth value and
+    guards it.
 
     The answer for an expression is cached.
     """

@@ -1,8 +1,9 @@
-"""Whether an integer expression can overflow 64 bits in a compiled guard. An overflowing guard would always fail.
+"""Whether an integer expression can overflow 64 bits in a compiled guard. An overflowing guard would always
+fail.
 
-Python's integers are unbounded. The integers of compiled guards (``native/guard_tree/shape_program.c``) are not.
-Therefore the trace specialises larger numbers (hashes, random number generators written in Python) to their
-present values.
+Python's integers are unbounded. Integers of compiled guards have 64 bits
+(``native/guard_tree/shape_program.c``). Therefore the trace specialises larger numbers to their current
+values. Such numbers are hashes, and states of random number generators written in Python.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import sympy
 from fxstack_capture.torch_compat import LShift, PowByNatural
 
 _LIMIT = 1 << 62
-"""Numbers from this bound on may overflow 64 bits in a guard."""
+"""Numbers of this size or more may overflow 64 bits in a guard."""
 _UNBOUNDED = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
 """Operations whose result may be larger than their operands."""
 _MAX_GUARDED = 1 << 61
-"""The absolute value below which ``fits`` guards an expression."""
+"""The guard of ``fits`` demands that the absolute value is below this number."""
 
 
 def unbounded_parts(expr: sympy.Basic) -> list[sympy.Basic]:
-    """Return the outermost sums, products and powers in ``expr``. If these fit 64 bits, all of ``expr`` does."""
+    """Return the outermost sums, products and powers in ``expr``. If they fit into 64 bits, all of ``expr``
+    fits.
+    """
     if isinstance(expr, _UNBOUNDED):
         return [expr]
     return [part for child in expr.args for part in unbounded_parts(child)]
@@ -36,22 +39,25 @@ def fits(expr: sympy.Basic) -> sympy.Basic:
 
 
 class OverflowGuards:
-    """Overflow checks for the expressions of one environment. ``values`` has the present values of its symbols."""
+    """Overflow checks for the expressions of one environment. ``values`` maps its symbols to their current
+    values.
+    """
 
     def __init__(self, values: Mapping[sympy.Symbol, Any]) -> None:
         self._values = values
         self._bounds: dict[sympy.Basic, float] = {}
-        """The results of ``_bound`` by expression."""
+        """Maps an expression to the result of ``_bound``."""
 
     def may_overflow(self, expr: sympy.Basic) -> bool:
-        """Whether a part of ``expr`` may overflow for the present values.
+        """Whether a part of ``expr`` may overflow for the current values.
 
-        If so, the trace makes the symbols of ``expr`` constants. The bounds are rough: they ignore signs.
+        If so, the trace makes the symbols of ``expr`` constants. The bounds are rough, because they ignore
+        signs.
         """
         return isinstance(expr, sympy.Basic) and self._bound(expr) >= _LIMIT
 
     def _bound(self, expr: sympy.Basic) -> float:
-        """Return the cached result of ``_compute_bound``, or infinity from ``_LIMIT`` on."""
+        """Return the cached result of ``_compute_bound``. From ``_LIMIT`` on, return infinity."""
         cached = self._bounds.get(expr)
         if cached is None:
             bound = self._compute_bound(expr)
@@ -59,7 +65,7 @@ class OverflowGuards:
         return cached
 
     def _compute_bound(self, expr: sympy.Basic) -> float:
-        """Return the largest absolute value of an integer in ``expr``; infinity if it is too large."""
+        """Return an upper bound of the absolute values in ``expr``, or infinity if they are too large."""
         if isinstance(expr, sympy.Integer):
             return abs(int(expr))
         if isinstance(expr, sympy.Symbol):

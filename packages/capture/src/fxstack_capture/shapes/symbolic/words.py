@@ -1,4 +1,4 @@
-"""Expressions over symbols with the user's names, and the line that they come from."""
+"""Expressions with the user's names in place of symbols, and the user's line that they come from."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def readable(
 ) -> str:
     """Return ``expr`` as text with the user's names in place of symbols, such as ``x.size(0) > 3``.
 
-    Used in error messages and in the texts of guards. ``names`` has the sources of further symbols.
+    Error messages and the texts of guards use it. ``names`` has the sources of additional symbols.
     """
     shown = {
         symbol: sympy.Symbol(shown_name(geometry, source))
         for symbol in expr.free_symbols
         if (source := names.get(symbol) or geometry.source_of(symbol)) is not None
     }
-    # The new symbols have other assumptions. ``evaluate(False)`` keeps sympy from simplifying the expression
-    # with them.
+    # The new symbols have different assumptions. ``evaluate(False)`` keeps sympy from using these to simplify
+    # the expression.
     with sympy.evaluate(False):
         return str(expr.xreplace(shown))
 
@@ -33,7 +33,7 @@ def readable(
 def shown_name(geometry: Geometry, source: Source) -> str:
     """Return the name of a source in messages.
 
-    A size of an argument has the name that a shape contract gives to the argument.
+    If a shape contract names the argument, the size of the argument has that name.
     """
     if isinstance(source, Size) and source.of in geometry.argument_names:
         return f"{geometry.argument_names[source.of]}.size({source.dim})"
@@ -41,9 +41,9 @@ def shown_name(geometry: Geometry, source: Source) -> str:
 
 
 def at_line(text: str, stack: UserStack) -> str:
-    """Return a fact followed by the user's innermost line in ``stack``.
+    """Return the text of a fact, followed by the user's innermost line in ``stack``.
 
-    Without a stack, it is an assumption of the backend.
+    An empty stack means that the fact is an assumption of the backend.
     """
     if not stack:
         return f"\n  {text}\n  (assumed by the backend)"
@@ -52,10 +52,10 @@ def at_line(text: str, stack: UserStack) -> str:
 
 
 def because(geometry: Geometry, *symbols: sympy.Basic) -> str:
-    """Return the words of a message that name the assumption about ``symbols`` and the user's line.
+    """Return the phrase of a message that names the assumption about ``symbols`` and the user's line.
 
-    The first assumption about all of them is taken, or else the first about one of them. Return "" if there is
-    none.
+    The first assumption about all of the symbols is taken. Without one, the first assumption about any of
+    them is taken. Return "" if there is none.
     """
     wanted = set(symbols)
     stacks = [

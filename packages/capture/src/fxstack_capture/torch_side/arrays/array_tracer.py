@@ -1,10 +1,12 @@
 """``ArrayTracer``: the part of a trace that owns NumPy arrays.
 
-A call runs twice. NumPy's function runs on examples and gives the metadata of the result. The counterpart in
-``torch._numpy`` runs on tensors of the trace and records the graph. If the metadata differs, the graph
-breaks, with two exceptions. If NumPy copies and the counterpart returns a view, the trace clones the view. If
-a new array has other strides, the trace copies the elements into NumPy's strides. A copy in place of NumPy's
-view is allowed as long as the program writes to neither and the copy stays in the graph.
+A call runs twice. NumPy's function runs on example arrays and gives the metadata of the result. The
+counterpart in ``torch._numpy`` runs on tensors of the trace and records the graph. If the metadata differs,
+the graph breaks, with two exceptions. If NumPy copies and the counterpart returns a view, the trace clones
+the view. If a new array has other strides, the trace copies the elements into NumPy's strides.
+
+A copy may stand for NumPy's view only as long as the program writes to neither of them and the copy stays in
+the graph.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Objects
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _CHOOSING = (np.clip, np.where, np.ndarray.clip)
-"""Functions, other than ufuncs, that combine plain numbers with elements."""
+"""Functions that combine plain numbers with elements but are no ufuncs."""
 
 
 class ArrayTracer:
@@ -39,11 +41,11 @@ class ArrayTracer:
     def __init__(self, tracer: TracerProtocol) -> None:
         self.tracer = tracer
         self.active = False
-        """Whether a function of ``torch._numpy`` is running, under which torch has other default dtypes."""
+        """Whether a function of ``torch._numpy`` is running. Torch then has other default dtypes."""
         self.has_scalars = False
         """Whether the trace has scalars that change from call to call."""
         self._buffers: dict[int, np.ndarray[Any, Any]] = {}
-        """By storage: the example buffer that the example arrays of the storage share."""
+        """Maps the id of a storage to the example buffer. All example arrays of the storage use this buffer."""
 
     @property
     def objects(self) -> Objects:
@@ -52,16 +54,18 @@ class ArrayTracer:
     # --- from and to tensors ---------------------------------------------------------------------
 
     def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Array:
-        """Return an array over the memory of a tensor of the trace: dense, on the CPU, of a dtype that NumPy has.
+        """Return an array over the memory of a tensor: a dense CPU tensor of a dtype that NumPy has.
 
-        ``writeable``: the array's flag of this name.
+        ``writeable`` is the flag of this name of the array.
         """
         example = self._example(tensor)
         example.flags.writeable = writeable
         return Array(self, tnp.ndarray(tensor), example)
 
     def _example(self, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-        """Return an example array with the tensor's geometry. Tensors of one storage get arrays of one buffer."""
+        """Return an example array with the tensor's geometry. Tensors of one storage get arrays over one
+        buffer. Break the graph if the buffer is too large.
+        """
         with self.tracer.unrecorded():
             size = [self.hint(n) for n in tensor.size()]
             strides = [self.hint(n) * tensor.element_size() for n in tensor.stride()]
@@ -72,7 +76,7 @@ class ArrayTracer:
             raise graph_break("unsupported-object", f"a NumPy array of {length} bytes")
         extent = start + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
         length = max(length, extent + tensor.element_size()) if 0 not in size else length
-        # Arrays over one storage must overlap in the dry run, because NumPy decides on copies by overlap.
+        # Arrays over one storage must overlap in the dry run. NumPy decides by overlap whether it copies.
         buffer = self._buffers.get(storage._cdata)
         if buffer is None or buffer.nbytes < length:
             buffer = self._buffers[storage._cdata] = np.zeros(length, np.uint8)
@@ -92,11 +96,11 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.detach, (array.tensor,), {})
 
     def refuse(self, what: str) -> NoReturn:
-        """Break the graph. ``what`` describes the unsupported array or call in the text of the break."""
+        """Break the graph. ``what`` describes the unsupported array or call in the message."""
         raise graph_break("unsupported-object", what)
 
     def hint(self, number: Any) -> int:
-        """Return the value of a size in the present call. Break the graph if the size depends on data."""
+        """Return the value of a size in this call. Break the graph if the size depends on tensor data."""
         if type(number) is int:
             return number
         hint = number.node.hint
@@ -107,14 +111,18 @@ class ArrayTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a NumPy function, or an operator on arrays, with its counterpart in ``torch._numpy``."""
+        """Run a NumPy function, or an operator on arrays, by its counterpart in ``torch._numpy``. Break the
+        graph if there is no counterpart.
+        """
         pair = pairs().get(id(fn))
         if pair is None:
             raise graph_break("unsupported-call", dry_run.name_of(fn))
         return self.run(pair, args, kwargs)
 
     def run(self, pair: Pair, args: Args, kwargs: Kwargs) -> Any:
-        """Run a call of NumPy's function ``pair.theirs`` with the counterpart ``pair.ours`` of ``torch._numpy``."""
+        """Run a call of NumPy's function ``pair.theirs`` by its counterpart ``pair.ours`` in
+        ``torch._numpy``. Break the graph if the counterpart raises.
+        """
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
         arrays = list(self._arrays((args, kwargs)))
@@ -125,7 +133,8 @@ class ArrayTracer:
             {name: self._like(arg) for name, arg in kwargs.items()},
         )
         if not arrays and _is_constant(expected):
-            # A result without arrays is a constant of the graph, so the numbers that it depends on need guards.
+            # A result without arrays is a constant of the graph, so the numbers that influence it need
+            # guards.
             self._settle_numbers((args, kwargs))
             return expected
         args = self._convert_operands(pair, args)
@@ -136,24 +145,26 @@ class ArrayTracer:
                 keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
                 result = pair.ours(*operands, **keywords)
         except Exception as error:
-            # The dry run raised nothing, so the error belongs to ``torch._numpy`` and plain Python must run the call.
+            # The dry run raised nothing, so the error is that of ``torch._numpy``. Plain Python must run the
+            # call.
             raise graph_break("unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})") from error
         finally:
             self.active = before
         return self._result(pair.theirs, expected, result, arrays)
 
     def about(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Return ``fn`` of examples, for a NumPy function such as ``result_type`` that depends on dtypes only.
+        """Return the result of ``fn`` on examples. ``fn`` is a function such as ``result_type`` that reads
+        only dtypes.
 
-        Raise NumPy's exceptions.
+        Raises NumPy's exceptions.
         """
         self._settle_numbers((args, kwargs))
         plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
         return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
 
     def _demand_fitting(self, pair: Pair, operands: Args) -> None:
-        """Break the graph if an integer does not fit the narrower integer dtype of an array."""
-        # torch converts the integer to the dtype of the array. NumPy compares the original integer.
+        """Break the graph if an integer does not fit into the narrower integer dtype of an array."""
+        # torch would convert the integer to the dtype of the array, but NumPy compares the original integer.
         kinds = [array.example.dtype for array in self._arrays(operands)]
         narrow = [dtype for dtype in kinds if dtype.kind in "iu" and dtype.itemsize < 8]
         if not narrow:
@@ -164,9 +175,10 @@ class ArrayTracer:
             raise graph_break("unsupported-call", text)
 
     def _concrete(self, pair: Pair, args: Args, kwargs: Kwargs) -> Pair:
-        """Return the pair for these arguments: an in-place operator on a scalar computes a new value.
+        """Return the pair for these arguments. For an in-place operator on a scalar, it is the pair of the
+        plain operator.
 
-        Break the graph if torch would treat an integer argument otherwise than NumPy.
+        Break the graph if torch would treat an integer argument differently from NumPy.
         """
         if pair.theirs in OUT_OF_PLACE and not (
             type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
@@ -187,7 +199,9 @@ class ArrayTracer:
         return pair
 
     def _convert_operands(self, pair: Pair, args: Args) -> tuple[Any, ...]:
-        """Return ``args``. For a ufunc that computes in floats, integer arrays become floats, as in NumPy."""
+        """Return ``args``. If a ufunc computes in floats, its integer arrays are converted to floats, as in
+        NumPy.
+        """
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
         dtypes = computing_dtypes(pair.theirs, [self._like(arg) for arg in args])
@@ -211,7 +225,7 @@ class ArrayTracer:
             yield from self._arrays(list(value.values()))
 
     def _like(self, value: Any) -> Any:
-        """Return the argument that NumPy gets in the dry run: examples for arrays, present values for numbers."""
+        """Return the argument for the dry run: an example for an array, and the current value for a number."""
         if type(value) in (Array, Scalar):
             return value.example
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -219,7 +233,7 @@ class ArrayTracer:
         return self._map(value, self._like)
 
     def _settle_numbers(self, value: object) -> None:
-        """Guard the dynamic numbers in ``value``, because NumPy computes a constant from them."""
+        """Guard the dynamic numbers in ``value``, because NumPy computes a constant from their values."""
         if type(value) is Scalar:
             value.settle()
         elif isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -231,7 +245,7 @@ class ArrayTracer:
                 self._settle_numbers(item)
 
     def _inner(self, value: Any) -> Any:
-        """Return the argument that the function of ``torch._numpy`` gets in place of ``value``."""
+        """Return the argument for the function of ``torch._numpy`` that corresponds to ``value``."""
         if type(value) is Array:
             return value.inner
         if type(value) is Scalar:
@@ -246,9 +260,9 @@ class ArrayTracer:
         return self._map(value, self._inner)
 
     def _map(self, value: Any, each: Callable[[Any], Any]) -> Any:
-        """Return a container with ``each`` applied to its items, or a plain value itself.
+        """Return a container with ``each`` applied to its items. A plain value is returned unchanged.
 
-        Break the graph for a tensor or any other object, which NumPy would convert in a way of its own.
+        Break the graph for a tensor or any other object. NumPy would convert such an object in its own way.
         """
         kind = type(value)
         if isinstance(value, torch.Tensor):
@@ -268,10 +282,10 @@ class ArrayTracer:
     # --- results ---------------------------------------------------------------------------------
 
     def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
-        """Return the array or plain value that the program gets.
+        """Return the program's result: an array or a plain value.
 
-        ``expected`` is NumPy's result of the dry run, ``result`` the result of ``torch._numpy``. Break the graph if
-        their kinds or plain values differ.
+        ``expected`` is NumPy's result of the dry run. ``result`` is the result of ``torch._numpy``. Break the
+        graph if they differ in kind, or if they are different plain values.
         """
         for array in arrays:
             if expected is array.example:
@@ -293,9 +307,11 @@ class ArrayTracer:
         raise graph_break("unsupported-call", f"{dry_run.name_of(fn)}, which gives {kind.__name__}")
 
     def _wrap(self, fn: Callable[..., Any], expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
-        """Return the array over a result of ``torch._numpy``. Break the graph if its dtype or shape is not NumPy's.
+        """Return the array over a result of ``torch._numpy``. Break the graph if dtype or shape differ from
+        NumPy's.
 
-        A view in place of a copy is cloned. A copy in place of a view becomes unwritable.
+        If NumPy copies and the result is a view, the view is cloned. If NumPy has a view and the result is a
+        copy, the copy may not be written.
         """
         tensor = result.tensor
         with self.tracer.unrecorded():
@@ -322,9 +338,10 @@ class ArrayTracer:
         return Array(self, tnp.ndarray(tensor), expected, copied_at)
 
     def _keep_unwritten(self, copy: torch.Tensor, arrays: list[Array]) -> int:
-        """Break the graph at later writes to ``copy``, which NumPy would make a view, and to ``arrays``.
+        """Break the graph at later writes to ``copy`` and to ``arrays``. NumPy has a view in place of
+        ``copy``.
 
-        Return ``root_step``, where the copy was made.
+        Return the ``root_step`` that made the copy.
         """
         storages = {t.untyped_storage()._cdata for t in (copy, *(a.tensor for a in arrays))}
         text = "a write to an array that has a copy in place of a view"
@@ -332,7 +349,7 @@ class ArrayTracer:
         return self.tracer.trace.interp.root_step
 
     def _with_strides(self, tensor: torch.Tensor, expected: Any) -> torch.Tensor:
-        """Return a new tensor with NumPy's strides, because later calls may depend on the layout."""
+        """Return a new tensor with NumPy's strides. Later calls may depend on the strides."""
         size, strides = expected.shape, np.asarray(expected).strides
         with self.tracer.unrecorded():
             now = tuple(self.hint(n) * tensor.element_size() for n in tensor.stride())
@@ -345,11 +362,11 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.copy_, (laid_out, tensor), {})
 
     def text(self, fn: Callable[..., str], array: Array, *spec: str) -> str:
-        """Return ``fn(array, *spec)``, for example ``str(array)``, of a scalar that the graph computes from constants.
+        """Return ``fn(array, *spec)``, for example ``str(array)``, for a scalar computed from constants.
 
         Break the graph for any other array.
         """
-        # The text of an array also depends on NumPy's print options.
+        # The text of an array depends also on NumPy's print options.
         scalar = isinstance(array.example, np.generic)
         value = known_values.value_of(self.tracer, array.tensor) if scalar else None
         if value is None:
@@ -365,21 +382,23 @@ class ArrayTracer:
 
 
 def _in_range(operands: Args, dtypes: list[np.dtype[Any]]) -> bool:
-    """Return whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
+    """Return whether plain integers fit into the integer dtypes. If one does not fit, torch would wrap it
+    around.
+    """
     limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
     numbers = [number for number in operands if type(number) is int]
     return all(limit.min <= number <= limit.max for limit in limits for number in numbers)
 
 
 def _agree(expected: Any, result: Any) -> bool:
-    """Return whether a plain result equals NumPy's result. A symbolic result is a size."""
+    """Return whether a plain result equals NumPy's result. If the result is symbolic, it is a size."""
     if isinstance(result, (torch.SymInt, torch.SymBool)):
         return isinstance(expected, int)
     return type(expected) is type(result) and (expected is None or expected == result)
 
 
 def _is_constant(value: object) -> bool:
-    """Return whether a NumPy result is plain data, without arrays, at any depth of tuples and lists."""
+    """Return whether a NumPy result is plain data: no arrays at any depth of tuples and lists."""
     if isinstance(value, (tuple, list)):
         return all(_is_constant(item) for item in value)
     return type(value) in CONSTANT_TYPES or isinstance(value, (int, float, complex, str, type(None)))

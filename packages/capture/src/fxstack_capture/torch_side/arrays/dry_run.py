@@ -1,7 +1,7 @@
 """NumPy dry runs: real NumPy calls on example arrays, for the metadata of the result.
 
-Class, dtype, shape, strides and memory sharing of a result do not depend on the elements, for the functions
-in ``functions``. So the module does not model the metadata: the module calls NumPy.
+For the functions in ``functions``, the class, dtype, shape, strides and memory sharing of a result do not
+depend on the elements. So the module needs no model of the metadata: it calls NumPy.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: the graph breaks for operations for which torch._numpy computes another value: division and powers
-# of integers by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. The graph also breaks
-# for np.bool_ and np.complex64 together with tensors, and for a NumPy scalar as the first argument of a torch
+# Limits: the graph breaks for operations that have other values in torch._numpy: division and powers of
+# integers by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. The graph also breaks for
+# np.bool_ and np.complex64 together with tensors, and for a NumPy scalar as the first argument of a torch
 # function. The strides of dimensions with one element may differ from NumPy's strides.
 
 MAX_EXAMPLE_BYTES = 1 << 26
-"""The largest example array, in bytes."""
+"""The largest size of an example array, in bytes."""
 
 
 def fill_example(array: np.ndarray[Any, Any]) -> None:
-    """Fill an example array with ones, or with zeros if its integers may be indices. Few functions reject them."""
+    """Fill an example array with ones. If its integers may be indices, fill it with zeros. Few functions
+    reject these.
+    """
     array[...] = 1 if array.dtype.kind in "fc" else 0
 
 
 def call_numpy(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Return NumPy's result of a call with example arrays.
 
-    An exception breaks the graph, so that plain Python raises the exact exception. A write to a read-only array
-    raises NumPy's exception here.
+    Most exceptions break the graph, so that plain Python raises the exact exception. For a write to a
+    read-only array, NumPy's exception is raised here.
     """
     if getattr(fn, "__module__", None) == "numpy.linalg":
         args = tuple(_invertible(arg) for arg in args)
@@ -44,13 +46,13 @@ def call_numpy(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
             result = fn(*args, **kwargs)
     except Exception as error:
         if isinstance(error, ValueError) and str(error).endswith("is read-only"):
-            return plainly(fn, args, kwargs)  # the error depends on no elements
+            return plainly(fn, args, kwargs)  # this error does not depend on the elements
         raise graph_break("unsupported-call", f"{name_of(fn)} ({error})") from error
     return result
 
 
 def _invertible(arg: object) -> Any:
-    """Return an identity matrix in place of a square matrix, so that ``numpy.linalg`` raises no error."""
+    """Return an identity matrix in place of a square matrix. ``numpy.linalg`` then raises no error."""
     if isinstance(arg, np.ndarray) and arg.ndim >= 2 and arg.shape[-1] == arg.shape[-2]:
         return np.broadcast_to(np.eye(arg.shape[-1], dtype=arg.dtype), arg.shape)
     return arg
@@ -64,7 +66,7 @@ def name_of(fn: object) -> str:
 
 
 def shares_memory(result: object, arrays: Iterable[Any]) -> bool:
-    """Return whether NumPy's result of the dry run shares memory with an example array among its arguments."""
+    """Return whether a result of the dry run shares memory with an example array among the arguments."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays
     )

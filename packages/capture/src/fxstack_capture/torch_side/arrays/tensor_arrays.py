@@ -1,7 +1,7 @@
 """Tensors, NumPy arrays and NumPy scalars as arguments and results of torch's functions.
 
-A conversion between a tensor and an array shares the memory, except where torch copies. A NumPy scalar that
-changes from call to call becomes a plain number where torch treats it as a number, else a constant.
+A tensor and an array converted from it share memory, except where torch copies. A NumPy scalar that changes
+from call to call becomes a plain number where torch treats it as a number. Elsewhere it becomes a constant.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 @calls_program
 def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Array:
-    """Record ``tensor.numpy(force=force)``. Raise torch's exception for a tensor that requires grad."""
+    """Record ``tensor.numpy(force=force)``. Raises torch's exception for a tensor that requires grad."""
     if torch_compat.is_functorch_wrapped_tensor(tensor):
         raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
     if force:
@@ -48,7 +48,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
 
 
 def to_numpy(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``Tensor.numpy``."""
+    """Apply the rule for ``Tensor.numpy``. Break the graph for arguments other than ``force``."""
     if isinstance(getattr(fn, "__self__", None), torch.Tensor):
         args = (fn.__self__, *args)
     if len(args) != 1 or kwargs.keys() - {"force"}:
@@ -58,7 +58,7 @@ def to_numpy(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any
 
 @calls_program
 def from_numpy(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.from_numpy``, which shares the memory."""
+    """Apply the rule for ``torch.from_numpy``. The result shares the memory of the array."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
         return fn(*args, **kwargs)  # raises torch's error
     return tracer.arrays.to_tensor(args[0])
@@ -69,17 +69,19 @@ _DEFERS_TO_TENSORS = frozenset(COMPARISONS) | {
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
     for prefix in ("", "i")
 }
-"""Operators of NumPy scalars that return NotImplemented for a right tensor, which then computes."""
+"""Operators of NumPy scalars that return NotImplemented if the right operand is a tensor. The tensor then
+computes.
+"""
 
 _CHECKS_FOR_INT = frozenset(
     {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm} | {torch.unravel_index}
 )
-"""Python functions that check whether an argument is an int."""
+"""Python functions that test whether an argument is an int."""
 
 
 def with_plain_scalars(fn: object, args: Args) -> tuple[Any, ...]:
-    """Return the arguments of an operator with plain numbers in place of NumPy scalars, as in torch."""
-    # The first argument of a function that is no operator stays, because its dtype may matter.
+    """Return the arguments of an operator. NumPy scalars are replaced by plain numbers, as in torch."""
+    # For a function that is no operator, the first argument stays, because its dtype may matter.
     if fn in _CHECKS_FOR_INT:
         return args
     if NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
@@ -99,7 +101,7 @@ def takes_number(fn: object, args: Args, position: int) -> bool:
 def demand_same(
     tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs, result: object
 ) -> None:
-    """Break the graph if the plain numbers in the graph give another result than the NumPy scalars."""
+    """Break the graph if plain numbers in the graph would give another result than the NumPy scalars."""
     tracer.builder.holds_scalars = False
     if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
         if args and type(args[0]) in NUMBERS:
@@ -115,7 +117,9 @@ def demand_same(
 
 
 def _is_refused(fn: object, args: Args) -> bool:
-    """Return whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
+    """Return whether torch raises an error for a scalar. A tensor accepts only integers and scalars that are
+    Python floats.
+    """
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
@@ -137,7 +141,7 @@ def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
 
 
 def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: Kwargs) -> Any:
-    """Record ``torch.as_tensor``, which shares the memory if dtype and device allow."""
+    """Record ``torch.as_tensor``. The result shares the memory if the dtype and device allow it."""
     dtype, device = kwargs.get("dtype"), kwargs.get("device")
     plain = device is None or torch.device(device).type == "cpu"
     same = plain and (dtype is None or dtype == array.tensor.dtype)
@@ -163,8 +167,8 @@ def conversion(
         if len(args) == 1 and number_tensors.can_make(args[0], kwargs):
             return number_tensors.make(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:
-            # torch has NumPy's default dtypes only while a function of ``torch._numpy`` runs. The graph does
-            # not.
+            # torch has NumPy's default dtypes only while a function of ``torch._numpy`` runs, which is not
+            # the case in the graph.
             with tracer.unrecorded():
                 kwargs = {**kwargs, "dtype": fn(*args, **kwargs).dtype}
         return tracer.record(fn, args, kwargs)
@@ -179,15 +183,15 @@ _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)
 _PLAIN = (np.float64, np.int64)
 _CONTENTS = frozenset({"data", "obj", "input", "self"})
-"""Parameters for which the dtype of the scalar matters."""
+"""Parameters for which the dtype of a scalar matters."""
 
 
 def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call of torch with plain numbers or constants in place of ``Scalar`` objects.
+    """Return the arguments of a torch call. Each ``Scalar`` is replaced by a plain number or a constant.
 
-    The tracer asks before each call if the trace has scalars.
+    If the trace has scalars, the tracer calls this before each call.
     """
-    # A keyword argument that is a float64 or an int64 is a plain number to torch.
+    # torch treats a float64 or int64 as keyword argument like a plain number.
     if _is_of_program(fn):
         return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
     named = {
@@ -202,13 +206,13 @@ def for_call(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[tuple[
 
 
 def _is_number(value: Scalar, name: str) -> bool:
-    """Return whether torch treats the scalar, passed as the keyword ``name``, like its plain number."""
+    """Return whether torch treats the scalar, passed as keyword argument ``name``, like its plain number."""
     kind = type(value.example)
     return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
 
 
 def _is_of_program(fn: Callable[..., Any]) -> bool:
-    """Return whether code of the program gets the arguments. Such code may read the class of the scalar."""
+    """Return whether code of the program gets the arguments. Such code may read the class of a scalar."""
     code = getattr(fn, "__func__", fn)
     if code is torch_compat.FUNCTION_APPLY:
         return True
@@ -216,7 +220,7 @@ def _is_of_program(fn: Callable[..., Any]) -> bool:
 
 
 def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
-    """Return the positional arguments of a call without ``Scalar`` objects."""
+    """Return the positional arguments of a call. A (symbolic or plain) number replaces each ``Scalar``."""
     if not any(map(_holds, args)):
         return args
     examples = tuple(v.example if type(v) is Scalar else v for v in args)
@@ -228,19 +232,21 @@ def operands(fn: Callable[..., Any], args: Args) -> tuple[Any, ...]:
 
 
 def _index(value: object) -> Any:
-    """Return an index with plain numbers in place of integer ``Scalar`` objects, also in slices."""
+    """Return an index, with integer ``Scalar`` objects replaced by plain numbers. This includes the bounds of
+    slices.
+    """
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
     return _rebuild(value, _index)
 
 
 def _constant(value: object) -> Any:
-    """Return ``value`` with its guarded number in place of each ``Scalar``."""
+    """Return ``value``, with each ``Scalar`` replaced by its number. The numbers are guarded."""
     return _rebuild(value, _constant)
 
 
 def _rebuild(value: Any, each: Callable[[Any], Any]) -> Any:
-    """Return a container with ``each`` applied to its items, and a scalar as a constant with a guard."""
+    """Return a container with ``each`` applied to its items. A scalar becomes a constant with a guard."""
     if type(value) is Scalar:
         return value.settle()
     if not _holds(value):

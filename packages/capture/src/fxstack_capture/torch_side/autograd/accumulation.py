@@ -1,7 +1,8 @@
-"""Accumulate gradients into leaves as autograd does, and what must be known of a backward pass for that.
+"""Accumulate gradients into leaves as autograd does.
 
-Inside of a graph of torch's compiled autograd the program's hooks see gradients. A hook may keep such a tensor,
-so it must not become the gradient of a leaf itself.
+This includes two facts about a backward pass. A graph of torch's compiled autograd passes gradients to the
+program's hooks. A hook may keep such a tensor, so it must not itself become the gradient of a leaf. And some
+functions may be called only inside of a hook.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 def show(*_values: object) -> None:
-    """Do nothing. The trace of compiled autograd calls this for gradients that code of the program gets or returns.
+    """Do nothing. The trace of compiled autograd calls this with gradients that code of the program gets or
+    returns.
 
     ``show_to_hook`` is the rule of the call.
     """
 
 
 def show_to_hook(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for ``show``: note gradients that a hook or backward of the program may keep.
+    """Apply the rule for ``show``: record gradients that a hook or backward of the program may keep.
 
-    Such a tensor must not become the gradient of a leaf itself.
+    Such a tensor must not itself become the gradient of a leaf.
     """
     tracer.hooks.shown.append([leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor)])
 
 
 def demand_hook(*_values: object) -> None:
-    """Do nothing. The trace calls this for ``queue_callback``, which only a running backward allows.
+    """Do nothing. The trace calls this for ``queue_callback``, which is allowed only while a backward runs.
 
     ``demand_in_hook`` is the rule of the call.
     """
@@ -74,8 +76,8 @@ def accumulate_into(
 ) -> None:
     """Record the work of ``AccumulateGrad`` (torch/csrc/autograd/functions/accumulate_grad.h).
 
-    ``busy``: tensors that other code holds. A gradient that shares memory with them is copied. ``with_history``: the
-    backward pass itself can be differentiated (``create_graph=True``).
+    ``busy`` are tensors that other code holds. A gradient that shares memory with one of them is copied.
+    ``with_history``: the backward pass itself can be differentiated (``create_graph=True``).
     """
     with tracer.overrides.at(Level.ALL_OFF):  # autograd calls no ``__torch_function__``
         old = tracer.load_attr(leaf, "grad")
@@ -99,7 +101,7 @@ def accumulate_into(
 
 
 def as_base(gradient: torch.Tensor) -> torch.Tensor:
-    """Return ``gradient`` as a tensor that is not a view: autograd never keeps a view as ``grad``."""
+    """Return ``gradient`` as a tensor that is not a view, because autograd never stores a view as ``grad``."""
     return gradient.data
 
 
@@ -115,7 +117,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Return whether a gradient has the layout that ``AccumulateGrad`` requires for the leaf."""
+    """Return whether a gradient has the memory layout that ``AccumulateGrad`` requires for the leaf."""
     if not is_dense(leaf):
         return bool(gradient.is_contiguous())
     strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)

@@ -1,8 +1,10 @@
 """``Tensor.data``, and ``tensor.data = other``.
 
-The replacement code assigns the data after the graph has run. In the graph the tensor stands for the other tensor
-from the assignment on, and its gradient still goes to the tensor. A backward must not see the new data where the
-graph has read the earlier data, so the nodes before the assignment read ``data`` of the input, a tensor of its own.
+The replacement code assigns the data after the graph has run. In the graph, from the assignment on, the other
+tensor is used in place of the tensor, but its gradient still goes to the tensor.
+
+Nodes before the assignment may have saved the earlier data for the backward, which must not see the new data.
+Therefore these nodes read a separate tensor, ``data`` of the input.
 """
 
 from __future__ import annotations
@@ -16,22 +18,25 @@ from fxstack_capture.sources import BuiltinAttr
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: the graph breaks at an assignment to a tensor that requires grad and is made in the graph, and at a read
-# after an assignment that changes the shape of a tensor that requires grad.
+# Limits: in two cases the graph breaks: at an assignment to a tensor that requires grad and is made in the
+# graph, and at a read after an assignment that changes the shape of a tensor that requires grad.
 
 
 def load(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
-    """Load ``tensor.data``, which shares the memory of the tensor but not its history."""
+    """Load ``tensor.data``. The result shares the memory of the tensor, but not its history. Break the graph
+    if only one of the two is an inference tensor.
+    """
     data: torch.Tensor = tracer.record(getattr, (tensor, "data"), {})
-    if data.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
+    if data.is_inference() is not tensor.is_inference():  # in inference mode, fakes differ from real tensors
         raise graph_break("unsupported-call", "Tensor.data in inference mode")
     return data
 
 
 def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor | None:
-    """Set ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has run.
+    """Run ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has
+    run. Break the graph if the replacement code cannot make the assignment.
 
-    Return None for a tensor that the graph makes and that leaves it with the new data.
+    Return None if the graph makes the tensor. It then leaves the graph with the new data.
     """
     builder, source = tracer.builder, tracer.source_of(tensor)
     are_known = type(tensor) is type(value) is FakeTensor and id(value) not in builder.replaced
@@ -42,7 +47,7 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
         kinds = [(t.device, t.layout, t.is_inference()) for t in (tensor, value)]
         is_possible = kinds[0] == kinds[1] and (plain or (source is not None and tensor.dtype == value.dtype))
         can_be_read = plain or (tensor.is_leaf and tensor.shape == value.shape)
-    # A backward reads the new data of a leaf that an operator saved.
+    # If an operator has saved a leaf, the backward would read the new data.
     if not is_possible or not builder.is_read_without_history(tensor):
         raise graph_break("unsupported-object", "assignment to Tensor.data")
     data = load(tracer, value)
@@ -58,7 +63,9 @@ def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torc
 
 
 def _replace_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor) -> None:
-    """Change the fake ``tensor``, which the graph has made, so that it stands for ``data`` in the rest of the graph."""
+    """Change the fake ``tensor`` so that it represents ``data`` in the rest of the graph. The graph has made
+    ``tensor``.
+    """
     becomes = tracer.record(with_data, (tensor, data), {}) if tensor.requires_grad else data
     with tracer.unrecorded():
         tensor.data = data
@@ -67,7 +74,7 @@ def _replace_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.
 
 
 class _WithData(torch.autograd.Function):
-    """Returns the data, with a gradient that goes to the leaf, for ``with_data``."""
+    """Returns the data. Its gradient goes to the leaf. ``with_data`` uses this function."""
 
     @staticmethod
     def forward(ctx: object, leaf: torch.Tensor, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
@@ -81,6 +88,6 @@ class _WithData(torch.autograd.Function):
 
 
 def with_data(leaf: torch.Tensor, data: torch.Tensor) -> Any:
-    """Return a tensor over the memory of ``data`` whose gradient goes to ``leaf``, also if ``no_grad`` is on."""
+    """Return a tensor over the memory of ``data``. Its gradient goes to ``leaf``, even under ``no_grad``."""
     with torch.enable_grad():
         return _WithData.apply(leaf, data)

@@ -1,9 +1,10 @@
 """``torch.autograd.Function.apply`` as one node of the graph.
 
-The methods of the user's class run again each time the graph runs, or when a later stage traces the graph.
-Therefore guards must cover the outside objects that the methods read. The interpreter runs ``forward`` (with
-``setup_context``) and ``backward`` once, as a dry run, and removes the nodes of the dry run. The graph breaks
-if the dry run has an outside effect, or if the interpreter does not support the methods.
+The methods of the user's class run again whenever the graph runs, and when a later stage traces the graph.
+Therefore guards must cover the outside objects that the methods read. To find them, the interpreter runs
+``forward`` (with ``setup_context``) and ``backward`` once, as a dry run, and then removes the nodes of the
+dry run. The graph breaks if the dry run has an outside effect, or if the interpreter does not support the
+methods.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 class Applied:
-    """``function.apply`` as the target of a node, under the name of the user's class.
+    """The target of a node for ``function.apply``. It has the name of the user's class.
 
     ``templates`` describe the arguments that a node cannot hold (``function_arguments``), by position. The
-    tensors of the templates are the last operands, except for operands that replace ``outside`` tensors in the
-    methods. Torch functions of classes are off while a graph runs. ``enables_torch_function`` turns the torch
-    functions on in the methods.
+    node's last operands are the tensors in the templates and the replacements of ``outside`` tensors. In the
+    methods, the replacements are used in place of the ``outside`` tensors. While a graph runs,
+    ``__torch_function__`` of classes is off; ``enables_torch_function`` turns it on in the methods.
     """
 
     def __init__(
@@ -52,18 +53,22 @@ class Applied:
         self.tensors = tensors
         self.enables_torch_function = enables_torch_function
         self.makes_wrappers = makes_wrappers
-        """Whether the methods make wrapper subclasses, which later stages must take apart."""
+        """Whether the methods make wrapper subclasses. Later stages must take these apart."""
         self.state = state
-        """Python objects that the backward reads. If one changes, the gradients of the node are no longer valid."""
+        """Python objects that the backward reads, with their values. If one changes, the gradients of the
+        node are wrong.
+        """
         self.outside = [ref(tensor) for tensor in outside]
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
-        # torch.fx prints a target whose module is below ``torch`` by its path. The path leads to the class.
+        # If the module of a target is below ``torch``, torch.fx prints its path. The path leads to the class.
         self.__module__ = function.__module__.replace("torch", "applied", 1)
 
     @property
     def __fxstack_parts__(self) -> tuple[Any, ...]:
-        """Return all parts that determine the meaning of a call, for the key of the graph in the disk cache."""
+        """Return all parts that determine the meaning of a call. The disk cache uses them in the key of the
+        graph.
+        """
         return (
             self.function,
             dict(self.templates),
@@ -79,7 +84,7 @@ class Applied:
         return self._apply(*args)
 
     def _apply(self, *args: Any) -> Any:
-        """Call ``function.apply``, with the operands put into the templates and in place of the outside tensors."""
+        """Call ``function.apply``. The operands are put into the templates, and replace the outside tensors."""
         end = len(args) - len(self.outside)
         args, replacements = args[:end], pair_operands(self.outside, args[end:])
         if self.templates:
@@ -94,7 +99,9 @@ class Applied:
 
 
 class DryRunContext:
-    """Replaces ``ctx`` while the interpreter runs the methods. Only saved tensors have an effect in the dry run."""
+    """Replaces ``ctx`` while the interpreter runs the methods. Of its methods, only saving tensors has an
+    effect.
+    """
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -102,21 +109,23 @@ class DryRunContext:
         self.materialize_grads = True
 
     def save_for_backward(self, *tensors: object) -> None:
-        """Keep the tensors, because the traced backward reads them."""
+        """Keep the tensors. The traced backward reads them."""
         self.saved_tensors = tensors
 
     def mark_dirty(self, *tensors: object) -> None:
-        """Ignore the tensors: autograd itself handles the marks when the node runs."""
+        """Ignore the tensors. When the node runs, autograd itself handles the marks."""
 
     save_for_forward = mark_non_differentiable = mark_dirty
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Keep the flag, because the program may read it again."""
+        """Keep the flag, because the program may read it later."""
         self.materialize_grads = value
 
 
 def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``Function.apply``. ``fn`` is bound to the class, or the class is the first argument."""
+    """Apply the rule for ``Function.apply``. ``fn`` is bound to the class, or the class is the first
+    argument. Break the graph for keyword arguments, and if ``fn`` reads an unknown attribute of an object.
+    """
     owner = getattr(fn, "__self__", None)
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
     if kwargs:
@@ -149,15 +158,17 @@ def apply(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _needs_template(value: object) -> bool:
-    """Return whether a node cannot hold the argument, so that ``function_arguments`` must describe the argument."""
+    """Return whether a node cannot hold the argument. ``function_arguments`` must then describe it by a
+    template.
+    """
     kinds = function_arguments
     return kinds.is_function(value) or kinds.is_object(value) or kinds.is_named_tuple(value)
 
 
 def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
-    """Break the graph if a tensor below the transforms requires grad."""
-    # Transforms call the methods themselves. The graph below the transforms has no node for the function, so
-    # autograd would differentiate the operators of ``forward`` instead of calling ``backward``.
+    """Break the graph if a tensor below the transforms of ``torch.func`` requires grad."""
+    # Transforms call the methods themselves, so the graph below the transforms has no node for the function.
+    # Autograd would differentiate the operators of ``forward`` there, and would not call ``backward``.
     below = (plain_below(x) for x in inputs if isinstance(x, torch.Tensor))
     if torch.is_grad_enabled() and any(x.requires_grad for x in below):
         text = f"{cls.__qualname__} under torch.func, of tensors that require grad"
@@ -165,10 +176,10 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
 
 
 def _dry_run(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[State, list[Pair]]:
-    """Run the methods once for their guards, and remove their nodes again (a dry run).
+    """Run the methods once for their guards, and then remove their nodes (a dry run).
 
-    Return the state that the backward reads, and the outside tensors with their fakes. Break the graph if the methods
-    have side effects, or if the state belongs to the trace.
+    Return the state that the backward reads, and the outside tensors with their fakes. Break the graph if the
+    methods have side effects, or if the trace has made a part of the state.
     """
     state: State | None = State([])
     before = Surroundings(tracer.trace, *inputs)
@@ -180,7 +191,7 @@ def _dry_run(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[
         with tracer.assumptions.none_inside(nested=False):
             context, output = _forward(tracer, cls, inputs, needs)
             torch_compat.set_grad_enabled(enabled)
-            changed = before.have_changed()  # checked now, because the backward may undo the change
+            changed = before.have_changed()  # check now, because the backward may undo the change
             torch_compat.set_grad_enabled(False)
             if any(needs):
                 state = _backward(tracer, cls, context, output)
@@ -203,7 +214,7 @@ def _dry_run(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> tuple[
 def _forward(
     tracer: TracerProtocol, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
 ) -> tuple[DryRunContext, Any]:
-    """Run ``forward`` on copies of the inputs, in both styles (with ``setup_context`` or without)."""
+    """Run ``forward`` on copies of the inputs, with or without ``setup_context``."""
     call = tracer.trace.calls.call
     copies = _copies(tracer, inputs)
     context = DryRunContext(needs)
@@ -216,7 +227,7 @@ def _forward(
 
 
 def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a new fake for each tensor input, because ``forward`` may write to its inputs or return them."""
+    """Return a new fake for each tensor input. ``forward`` may write to its inputs or return them."""
     if tracer.transforms.concern(inputs, {}):
         return tuple(
             tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x for x in inputs
@@ -244,11 +255,13 @@ def _backward(tracer: TracerProtocol, cls: Any, context: DryRunContext, output: 
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Replaced = Mapping[int, Pair]
-"""By id of an outside tensor: the tensor, and the operand that replaces the tensor."""
+"""Maps the id of an outside tensor to the tensor and the operand that replaces it."""
 
 
 def find_outside_tensors(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence[object]) -> list[Pair]:
-    """Return the outside tensors, with their fakes, that nodes after ``mark`` use and that are not in ``inputs``."""
+    """Return the outside tensors that nodes after ``mark`` use, each with its fake. Tensors in ``inputs`` are
+    omitted.
+    """
     input_nodes = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
     since = reversed(tracer.builder.nodes_since(mark))
     nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)
@@ -258,7 +271,7 @@ def find_outside_tensors(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence
 
 
 def pair_operands(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch.Tensor]) -> Replaced:
-    """Return the outside tensors that still exist, each with the operand of the node that replaces it, by id."""
+    """Return the outside tensors that still exist, by id. Each is paired with the operand that replaces it."""
     pairs = [(reference(), operand) for reference, operand in zip(outside, operands, strict=True)]
     return {id(x): (x, operand) for x, operand in pairs if x is not None and x is not operand}
 
@@ -266,12 +279,14 @@ def pair_operands(outside: Sequence[ref[torch.Tensor]], operands: Sequence[torch
 def apply_with_operands(
     function: type[torch.autograd.Function], args: Sequence[object], operands: Replaced
 ) -> Any:
-    """Return ``function.apply(*args)``. The methods see ``operands``, also when the backward runs."""
+    """Return ``function.apply(*args)``. The methods use ``operands`` in place of outside tensors, even in the
+    backward.
+    """
     name = "vjp" if function.backward is torch.autograd.Function.backward else "backward"
     method: Callable[..., Any] = getattr(function, name)
 
     def differentiate(*gradients: object) -> Any:
-        """Run the user's backward, in which torch functions get the operands in place of outside tensors."""
+        """Run the user's backward. Torch functions in it get the operands in place of outside tensors."""
         with _Replacing(operands):
             return method(*gradients)
 
@@ -282,7 +297,7 @@ def apply_with_operands(
 
 
 class _Replacing(TorchFunctionMode):
-    """A mode for ``apply_with_operands``: torch functions get the operand in place of the outside tensor."""
+    """The mode of ``apply_with_operands``: torch functions get the operand in place of the outside tensor."""
 
     def __init__(self, operands: Replaced) -> None:
         super().__init__()
@@ -295,6 +310,6 @@ class _Replacing(TorchFunctionMode):
         return func(*operands, **named)
 
     def _replace(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the operand for an outside tensor, else the tensor itself."""
+        """Return the operand for an outside tensor. Any other tensor is returned unchanged."""
         pair = self._operands.get(id(tensor))
         return tensor if pair is None else pair[1]

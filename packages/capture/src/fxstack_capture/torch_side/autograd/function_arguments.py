@@ -1,9 +1,9 @@
 """Arguments of an ``autograd.Function`` that no node can hold: functions, and objects with attributes.
 
-A function from outside is a part of the node's target. An object from outside is made again as an instance of
-its class, with the attributes that the methods read in the dry run. Guards cover the attributes. Tensors
-among the attributes are operands of the node. The dry run may have changed an object of the trace, so such an
-object breaks the graph.
+A function from outside is a part of the node's target. An object from outside is made again: an instance of
+its class with the attributes that the methods read in the dry run. Guards cover these attributes. Tensors
+among them are operands of the node. An object of the trace breaks the graph, because the dry run may have
+changed it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The template of a tensor or dynamic number: the position among the additional operands of the node."""
+    """The template of a tensor or dynamic number: its position among the additional operands of the node."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The template of an instance of ``cls`` with the given attributes (names and templates)."""
+    """The template of an instance of ``cls``, with names and templates of its attributes."""
 
     cls: type
     attributes: tuple[tuple[str, Any], ...]
@@ -43,7 +43,7 @@ class Rebuilt:
 class Named:
     """The template of a named tuple of class ``cls``."""
 
-    # torch.fx prints a named tuple as text that torch.fx cannot parse.
+    # torch.fx prints a named tuple as text that it cannot parse.
     cls: type
     items: tuple[Any, ...]
 
@@ -56,7 +56,9 @@ class Templates:
         self.operands: list[Any] = []
 
     def of(self, value: Any) -> Any:
-        """Return the template of ``value`` for ``make``. Break the graph if no template can describe the value."""
+        """Return the template of ``value``, from which ``make`` makes the value. Break the graph if there is
+        none.
+        """
         if isinstance(value, (torch.Tensor, *SYMBOLIC)):
             self.operands.append(value)
             return Operand(len(self.operands) - 1)
@@ -73,8 +75,8 @@ class Templates:
         raise _refusal(value)
 
     def _attributes(self, value: object) -> Iterator[tuple[str, Any]]:
-        """Yield name and value of the attributes that the methods have read in the dry run, and of all lists."""
-        # The methods may have read items of a list without reading the whole list.
+        """Yield (name, value) of the attributes that the methods have read in the dry run, and of all lists."""
+        # The methods may have read single items of a list, without reading the whole list.
         objects: Any = self._tracer.trace.objects
         before = vars(objects.original_of(value))
         lists = (name for name, attribute in before.items() if type(attribute) is list)
@@ -92,7 +94,9 @@ class Templates:
 
 
 def is_function(value: object) -> bool:
-    """Return whether the value is a function, but not a method bound to a tensor, which a node can hold."""
+    """Return whether the value is a function. A method bound to a tensor does not count, because a node can
+    hold it.
+    """
     if type(value) is BuiltinFunctionType:
         return not isinstance(value.__self__, torch.Tensor)
     return type(value) is FunctionType
@@ -104,14 +108,17 @@ def is_named_tuple(value: object) -> bool:
 
 
 def is_object(value: object) -> bool:
-    """Return whether the value is an instance whose ``__dict__`` is its whole state."""
+    """Return whether the value is an instance whose whole state is its ``__dict__``."""
     cls = type(value)
     is_python_class = is_heap_type(cls) and cls.__new__ is object.__new__
     return is_python_class and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")
 
 
 def make(template: Any, operands: Sequence[Any]) -> Any:
-    """Return the value that ``template`` describes, when the node runs. ``operands``: the additional operands."""
+    """Return the value that ``template`` describes. Called when the node runs.
+
+    ``operands`` are the additional operands of the node.
+    """
     if type(template) is Operand:
         return operands[template.index]
     if type(template) in (list, tuple):

@@ -1,15 +1,15 @@
 """Gradients inside of the program (``torch.autograd.grad``, ``backward``), and leaves that the program makes.
 
-Fakes have an autograd history like real tensors, so autograd really computes gradients of fakes, and
+Fakes have an autograd history like real tensors. Therefore autograd really computes gradients of fakes, and
 ``torch.autograd.grad`` becomes one node. ``backward`` becomes ``torch.autograd.grad`` for the leaves of the
-history, followed by the work of ``AccumulateGrad``: keep a gradient, copy it into the leaf's layout, or add
-it in place.
+history, followed by the work of ``AccumulateGrad``: keep a gradient, copy it into the layout of the leaf, or
+add it in place.
 
 If the history leaves the trace or has hooks, the graph breaks, and plain Python computes the gradients.
 
-No code can see the gradient of a leaf that stays inside of the graph, for example of a new ``Parameter``. For
-later stages, a result that requires grad only for such leaves is a result that does not require grad. The
-replacement code gives such a result a history that drops the gradient (``with_hidden_history``).
+A leaf may stay inside of the graph, for example a new ``Parameter``. No code can see its gradient. If a
+result requires grad only because of such leaves, later stages treat it as a result that does not require
+grad. The replacement code gives such a result a history that drops the gradient (``with_hidden_history``).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: if the graph has already freed the history of a result, the ``grad_fn`` of the result has the name
-# Error, and a second gradient raises eager's exception. If a result requires grad only because of leaves that
-# the graph made, its ``grad_fn`` has another name than in eager, and the result is not a view.
+# Limits: if the graph has already freed the history of a result, its ``grad_fn`` has the name Error, and a
+# second gradient raises eager's exception. If a result requires grad only because of leaves that the graph
+# made, its ``grad_fn`` has another name than in eager, and the result is not a view.
 
 _HOOKS = torch_compat.top_saved_tensors_default_hooks
 _GRAD = inspect.signature(torch.autograd.grad)
@@ -44,7 +44,7 @@ _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
 
 OUTSIDE = "torch::autograd::Error"
-"""The name of the ``grad_fn`` of inputs that are not leaves (``fakes.with_history``)."""
+"""The name of the ``grad_fn`` that inputs have if they are no leaves (``fakes.with_history``)."""
 
 
 @calls_program
@@ -59,7 +59,7 @@ def grad(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 @calls_program
 def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``Tensor.backward``, called as a bound method or with the tensor as an argument."""
+    """Apply the rule for ``Tensor.backward``. The tensor is bound to the method, or is an argument."""
     owner = getattr(fn, "__self__", None)
     bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
     options = dict(bound.arguments)
@@ -68,7 +68,9 @@ def method(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: K
 
 @calls_program
 def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``torch.autograd.backward``, which differentiates several roots at once."""
+    """Apply the rule for ``torch.autograd.backward``. It differentiates several roots at once. Break the
+    graph for ``grad_variables``.
+    """
     options = dict(_BACKWARD.bind(*args, **kwargs).arguments)
     if options.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
@@ -79,7 +81,7 @@ def backward(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, kwargs
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return the tensors of an argument of ``backward``, which may be one tensor or a sequence, as a list."""
+    """Return the tensors of an argument of ``backward`` as a list. The argument is one tensor or a sequence."""
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
 
@@ -92,7 +94,10 @@ def _differentiate(
     create_graph: bool = False,
     inputs: object = None,
 ) -> None:
-    """Record ``backward``: one ``torch.autograd.grad`` for all leaves, then the accumulation into each leaf."""
+    """Record ``backward``: one ``torch.autograd.grad`` for all leaves, then the accumulation into each leaf.
+    Break the graph for ``create_graph``, under a transform, without leaves, and for ``inputs`` that are no
+    leaves.
+    """
     if create_graph:
         raise graph_break("unsupported-call", "backward with create_graph=True")
     if tracer.transforms.concern(roots, {}):
@@ -116,8 +121,11 @@ def _differentiate(
 
 
 def _record(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Record a call of ``torch.autograd``. An error breaks the graph, so that plain Python raises the exact error."""
-    if _HOOKS(True) is not None:  # the hooks pack and unpack the tensors that the gradient saves, too
+    """Record a call of ``torch.autograd``. If it raises, the graph breaks, so that plain Python raises the
+    exact error.
+    """
+    # the program's hooks would also pack and unpack the tensors that the gradient saves
+    if _HOOKS(True) is not None:
         raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True
     try:
@@ -132,7 +140,9 @@ def _record(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: 
 
 
 def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.Tensor]:
-    """Return the leaves of the history of ``roots``. Break the graph if the history leaves the trace or has hooks."""
+    """Return the leaves in the history of ``roots``. Break the graph if the history leaves the trace or has
+    hooks.
+    """
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
     tracer.guard_flag(torch.is_anomaly_enabled)
@@ -144,7 +154,9 @@ def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.T
 
 
 def _leaf_at(tracer: TracerProtocol, node: Any) -> torch.Tensor | None:
-    """Return the leaf whose gradient the autograd node accumulates, or ``None`` for another node."""
+    """Return the leaf into which the autograd node accumulates a gradient. None for any other node. Break the
+    graph for history from outside.
+    """
     if node.name() == OUTSIDE:
         raise graph_break("unsupported-call", "a gradient through history outside of the graph")
     leaf: torch.Tensor | None = getattr(node, "variable", None)
@@ -154,7 +166,7 @@ def _leaf_at(tracer: TracerProtocol, node: Any) -> torch.Tensor | None:
 
 
 def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
-    """Yield each autograd node of the history of ``roots`` once."""
+    """Yield each autograd node in the history of ``roots`` once."""
     seen: set[Any] = set()
     work = [_function_of(root) for root in roots]
     while work:
@@ -167,9 +179,10 @@ def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
 
 
 def _function_of(root: torch.Tensor) -> Any:
-    """Return the autograd node of a tensor: ``AccumulateGrad`` for a leaf, ``None`` if there is no node."""
+    """Return the autograd node of a tensor. For a leaf, it is ``AccumulateGrad``. None if there is no node."""
     if root.requires_grad and is_leaf(root) is not False:
-        # ``get_gradient_edge`` has no node for a view of a leaf made under no_grad, and in inference mode.
+        # ``get_gradient_edge`` finds no node in two cases: for a view of a leaf made under no_grad, and in
+        # inference mode.
         with suppress(AssertionError, AttributeError):
             return torch.autograd.graph.get_gradient_edge(root).node
         return None
@@ -177,7 +190,7 @@ def _function_of(root: torch.Tensor) -> Any:
 
 
 def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
-    """Break the graph if a leaf is unknown to the graph or has hooks, which autograd would call."""
+    """Break the graph if the graph does not know a leaf, or if the leaf has hooks. Autograd would call these."""
     if not tracer.builder.is_known(leaf):
         raise graph_break("unsupported-call", "a gradient of a tensor outside of the graph")
     if tracer.source_of(leaf) is not None and any(hooks_of(tracer, leaf, name) for name in HOOKS):
@@ -188,15 +201,15 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
 
 
 def has_freed_history(tensor: torch.Tensor) -> bool:
-    """Return whether a gradient in the graph has freed the history of a fake that leaves the graph."""
-    with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of the view
+    """Return whether a gradient in the graph has freed the history of a fake. The fake leaves the graph."""
+    with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of this view
         return any(map(_is_freed, history([tensor])))
     return False
 
 
 def _is_freed(node: object) -> bool:
     """Return whether the saved tensors of an autograd node are freed."""
-    # Running the node would call the program's backward functions, so the saved tensors are read instead.
+    # Running the node would call the program's backward functions, so read the saved tensors instead.
     try:
         kind: Any = type(node)
         for name in _saved_names(kind):
@@ -208,7 +221,7 @@ def _is_freed(node: object) -> bool:
 
 @cache
 def _saved_names(kind: object) -> tuple[str, ...]:
-    """Return the attributes of ``kind``, a class of autograd nodes, that read the saved values of a node."""
+    """Return the names of the attributes of ``kind``, a class of autograd nodes, that read saved values."""
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 
@@ -224,7 +237,7 @@ _MESSAGE = (
 def with_freed_history(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with ``requires_grad`` and a ``grad_fn`` that raises the error of a freed history.
 
-    The replacement code calls this for a graph result for which ``has_freed_history`` is true.
+    The replacement code calls this for a result for which ``has_freed_history`` is true.
     """
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
@@ -233,7 +246,7 @@ def with_freed_history(tensor: torch.Tensor) -> torch.Tensor:
 
 @calls_program
 def make_parameter(tracer: TracerProtocol, data: object, requires_grad: bool) -> torch.Tensor:
-    """Record ``torch.nn.Parameter(data, requires_grad)``. Raise the exceptions of ``Parameter``."""
+    """Record ``torch.nn.Parameter(data, requires_grad)``. Raises the exceptions of ``Parameter``."""
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
         raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
     if requires_grad and not (data.is_floating_point() or data.is_complex()):
@@ -247,14 +260,17 @@ def make_parameter(tracer: TracerProtocol, data: object, requires_grad: bool) ->
 
 
 def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor``, with its class set to ``Parameter``. The replacement code calls this for a graph result."""
-    # A new object would not do: autograd's history leads to the tensor object that the graph returns.
+    """Return ``tensor`` with the class ``Parameter``. The replacement code calls this for a graph result."""
+    # The object itself must change, because autograd's history leads to the tensor object that the graph
+    # returns.
     tensor.__class__ = nn.Parameter
     return tensor
 
 
 def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Return whether ``tensor``, which leaves the graph, requires grad only for leaves that the graph made."""
+    """Return whether ``tensor``, which leaves the graph, requires grad only because of leaves made in the
+    graph.
+    """
     if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False
     for node in history([tensor]):
@@ -266,7 +282,11 @@ def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 class _Dropped(torch.autograd.Function):
-    """The identity function with a leaf as second argument. The leaf, which no code holds, gets the gradient."""
+    """The identity function of its first argument, for ``with_hidden_history``. The backward drops the
+    gradient.
+
+    The second argument is a new leaf that requires grad, so the result requires grad.
+    """
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
@@ -275,13 +295,13 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
-        """Return no gradients, because no code holds the leaf and the tensor's real history is in the graph."""
+        """Return no gradients. No code holds the leaf, and the tensor's real history is in the graph."""
         return None, None
 
 
 def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with ``requires_grad``, as a non-leaf. The replacement code calls this for a graph result."""
-    if tensor.requires_grad:  # the captured graph itself ran, with autograd
+    if tensor.requires_grad:  # the captured graph itself has run, with autograd
         return tensor
     with torch.enable_grad():
         leaf = torch.empty(0, requires_grad=True)

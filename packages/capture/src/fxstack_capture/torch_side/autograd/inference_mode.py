@@ -1,10 +1,12 @@
 """``torch.inference_mode`` that the program enters and leaves inside of a trace.
 
-The trace really turns the mode on, so that fakes are inference tensors as in eager, and operators raise the
-errors of eager. The graph sets the grad mode that belongs to inference mode, and computes ordinary tensors. A
-tensor that is an inference tensor in eager becomes an inference tensor over the same memory when it leaves
-the graph. ``Region`` replaces torch's C object in the ``with`` block. After a graph break the replacement
-code enters the region.
+The trace really turns the mode on. Therefore fakes are inference tensors as in eager, and operators raise the
+errors of eager. The graph sets the grad mode that belongs to inference mode, and computes ordinary tensors.
+If a result is an inference tensor in eager, it becomes an inference tensor over the same memory when it
+leaves the graph.
+
+``Region`` replaces torch's C object in the ``with`` block. After a graph break, the replacement code enters
+the region.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from fxstack_capture.trace.state import Args, Kwargs
 Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
-# Limits: three cases break the graph: entering inference_mode under inference mode, making a leaf in
+# Limits: three things break the graph: entering inference_mode under inference mode, making a leaf in
 # inference_mode, and the end of an inference_mode block that began before the graph.
 
 
 def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Region:
-    """Apply the rule for the constructor of ``torch._C._InferenceMode``: return a ``Region``."""
+    """Apply the rule for the constructor of ``torch._C._InferenceMode``: return a ``Region``. Break the graph
+    for an argument that is no bool.
+    """
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
     region = Region.__new__(Region)
@@ -38,7 +42,9 @@ def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> R
 
 
 def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for ``Region.__enter__``: turn the mode on, and set the grad mode in the graph."""
+    """Apply the rule for ``Region.__enter__``: turn the mode on, and set the grad mode in the graph. Break
+    the graph inside of the program's own inference mode or of a transform.
+    """
     regions, (region,) = tracer.regions, args
     if regions.outer:
         raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
@@ -50,7 +56,9 @@ def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> 
 
 
 def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for ``Region.__exit__``: restore the outer mode in the trace and in the graph."""
+    """Apply the rule for ``Region.__exit__``: restore the outer mode in the trace and in the graph. Break the
+    graph if the trace has not entered the region.
+    """
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")
@@ -60,15 +68,16 @@ def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> 
 
 
 def _write(tracer: TracerProtocol, before: state.State) -> None:
-    """Record the changes of torch's state since ``before`` that operators of the graph depend on."""
+    """Record the changes of torch's state since ``before``, as far as operators of the graph depend on it."""
     for redo in state.difference(before, state.present(), in_graph=True):
         tracer.record_effect(*redo)
 
 
 def finish_of(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
-    """Return the function that turns a graph result into eager's kind of tensor, or None if it is that already.
+    """Return the function that turns a graph result into the kind of tensor that eager has. None if it
+    already is.
 
-    The replacement code calls the function, in a trace that has entered inference mode.
+    If the trace has entered inference mode, the replacement code calls the function.
     """
     if tensor.is_inference():
         return as_inference
@@ -90,14 +99,18 @@ def as_inference(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
-    """Mark a view of an ordinary tensor as made in inference mode. An in-place write outside then raises."""
+    """Mark a view of an ordinary tensor as made in inference mode. In-place writes outside then raise an
+    error.
+    """
     if tensor._is_view():
         torch_compat.set_creation_meta(tensor, _MADE_INSIDE)
     return tensor
 
 
 def demand_supported(regions: Regions, leaf: torch.Tensor) -> None:
-    """Break the graph if ``leaf``, a result that requires grad, is an inference tensor. Plain Python makes it."""
+    """Break the graph if ``leaf``, a result that requires grad, is an inference tensor. Plain Python then
+    makes it.
+    """
     if regions.open and leaf.is_inference():
         raise graph_break("unsupported-tensor", "a leaf that requires grad, in inference mode")
 

@@ -1,8 +1,9 @@
-"""The Python state that a backward reads: it may change between the forward and the backward.
+"""The Python state that a backward reads. It may change between the forward and the backward.
 
-Eager runs the methods of an ``autograd.Function``, and hooks, when the backward runs. A graph holds what they did
-in the trace. So the trace notes each read of a global, cell, attribute or container from outside. The state of an
-``autograd.Function`` is compared in each backward; a hook that reads state is not part of a graph.
+Eager runs hooks, and the methods of an ``autograd.Function``, when the backward runs. A graph contains their
+operators from the trace. So the trace records each read of a global, cell, attribute or container from
+outside. For an ``autograd.Function``, each backward compares this state. A hook that reads such state does
+not become part of a graph.
 """
 
 from __future__ import annotations
@@ -27,31 +28,34 @@ from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_interchange.bytecode import Kind, opcodes_of
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
-# Limits: state that only C code reads is not compared, nor are the contents of tensors.
+# Limits: neither state that only C code reads, nor the contents of tensors are compared.
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _MUTABLE = (dict, list, set, deque)
 _MAX_PARTS = 10_000
 StateLocation = tuple[Any, Any]
-"""An object and the name of an attribute, a namespace and a key, a cell, or a container (both with None)."""
+"""A location: (object, attribute name), (namespace, key), (cell, None) or (container, None)."""
 
 
 class State:
-    """Locations that a backward reads, with the values of the locations in the trace."""
+    """Locations that a backward reads, with their values in the trace."""
 
     def __init__(self, locations: list[StateLocation]) -> None:
         self._values = [(location, list(_parts(_value_at(*location)))) for location in locations]
 
         self.is_copied = False
-        """Whether the node holds copies of objects that the backward reads, so no run of it sees the change."""
+        """Whether the node contains copies of objects that the backward reads. A run of it cannot see a
+        change of the originals.
+        """
 
     def __bool__(self) -> bool:
         return bool(self._values)
 
     def has_changed(self) -> bool:
-        """Return whether a location has another value than in the trace. The backward of a compiled graph asks first.
+        """Return whether a location has another value than in the trace. The backward of a compiled graph
+        asks this first.
 
-        Raise RuntimeError if the node holds copies (``is_copied``), so that no run can see the change.
+        Raises RuntimeError if the node contains copies (``is_copied``), because no run can see the change.
         """
         changed = any(
             not _equal(list(_parts(_value_at(*location))), before) for location, before in self._values
@@ -63,7 +67,9 @@ class State:
 
 @contextmanager
 def note_reads(objects: Any) -> Iterator[list[StateLocation]]:
-    """Collect the locations that the program reads inside of the context, in the list that ``with`` binds."""
+    """Collect the locations that the program reads inside of the context. The ``with`` statement binds their
+    list.
+    """
     before, objects.reads = objects.reads, []
     reads = objects.reads
     try:
@@ -75,7 +81,7 @@ def note_reads(objects: Any) -> Iterator[list[StateLocation]]:
 
 
 def find_state(tracer: TracerProtocol, reads: Iterable[StateLocation], *roots: Any) -> State | None:
-    """Return the state among the reads, or None if the trace itself has made a part of the state.
+    """Return the state among the reads. None if the trace itself has made a part of it.
 
     ``roots`` are the functions that were called. Their defaults and bound arguments count as read.
     """
@@ -98,7 +104,10 @@ def find_state(tracer: TracerProtocol, reads: Iterable[StateLocation], *roots: A
 
 
 def _is_constant_binding(holder: Any, value: Any) -> bool:
-    """Return whether ``value`` stays: it is a definition, or belongs to a library that binds its names once."""
+    """Return whether the binding of ``value`` never changes.
+
+    This is so if it is a definition, or belongs to a library that binds its names only once.
+    """
     if type(holder) is dict:
         name = holder.get("__name__")
     elif isinstance(holder, ModuleType | type):
@@ -122,7 +131,10 @@ def _bound_values(fn: Any) -> Iterator[Any]:
 
 
 def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
-    """Return whether the running function that owns a cell, or a function inside of it, may bind its variable again."""
+    """Return whether the variable of a cell may be bound again.
+
+    The running function that owns the cell, or a function inside of it, could do this.
+    """
     frame = tracer.trace.interp.current_frame()
     while frame is not None:
         for index, value in enumerate(frame.fast):
@@ -136,7 +148,7 @@ def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
 def _stores(code: CodeType, name: str, start: int) -> bool:
     """Return whether code after the offset ``start``, or a nested function, stores the variable ``name``.
 
-    A jump to an earlier offset counts the code from there on.
+    If a jump leads to an earlier offset, the code from that offset on is included.
     """
     steps = list(dis.get_instructions(code))
     later = [step for step in steps if step.offset > start]
@@ -151,7 +163,7 @@ _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
 def _value_at(holder: Any, name: Any) -> Any:
-    """Return the present value of the location ``(holder, name)`` (``StateLocation``), or ABSENT."""
+    """Return the current value at the location ``(holder, name)`` (``StateLocation``), or ABSENT."""
     if type(holder) is CellType:
         return holder.cell_contents if holder != CellType() else ABSENT
     if name is None:
@@ -162,7 +174,9 @@ def _value_at(holder: Any, name: Any) -> Any:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield the leaves of nested containers, and the types and lengths of the containers, for ``_equal``."""
+    """Yield the leaves of nested containers, and the types and lengths of the containers. ``_equal`` compares
+    them.
+    """
     waiting, count = [value], 0
     while waiting and count < _MAX_PARTS:
         value, count = waiting.pop(), count + 1
@@ -174,11 +188,11 @@ def _parts(value: Any) -> Iterator[Any]:
         yield type(value)
         yield len(items)
     if waiting:
-        yield object()  # too large to compare: never equal
+        yield object()  # a large container is not compared, and never counts as equal
 
 
 def _equal(now: list[Any], before: list[Any]) -> bool:
-    """Return whether two lists of ``_parts`` have the same objects or equal literals at each position."""
+    """Return whether two lists from ``_parts`` have the same objects, or equal literals, at each position."""
     return len(now) == len(before) and all(
         a is b or (type(a) is type(b) and type(a) in LITERAL_TYPES and a == b)
         for a, b in zip(now, before, strict=True)

@@ -1,13 +1,16 @@
 """Hooks that the program registers on tensors while tracing, and ``retain_grad``.
 
-A hook on an input leaf is a side effect. No code calls the hook before a gradient arrives, so the replacement
-code registers the hook after the graph has run. A hook on a tensor that stays inside of the graph becomes a
-nested graph, which a node registers on the tensor (``hook_gradient``), if the hook only computes. Guards in
-the forward cover the objects that the hook reads, as for the backward of an ``autograd.Function``. If such a
-tensor leaves the graph, the replacement code registers the hook after the graph has run: the hooks of a result
-get the gradient of all its uses. Hooks with side effects, and hooks on inputs that have history, break the graph
-before the first use of the tensor. Under ``fullgraph`` the replacement code registers them, too; then hooks on
-different tensors of one graph may run in another order than in eager.
+A hook on an input leaf is a side effect. It is not called before a gradient arrives, so the replacement code
+registers it after the graph has run.
+
+A hook on a tensor that stays inside of the graph becomes a nested graph if it only computes. A node registers
+the nested graph on the tensor (``hook_gradient``). Guards in the forward cover the objects that the hook
+reads, as for the backward of an ``autograd.Function``. If the tensor leaves the graph, the replacement code
+registers the hook after the graph has run, because the hooks of a result get the gradient of all its uses.
+
+Hooks with side effects, and hooks on inputs that have a history, break the graph before the first use of the
+tensor. Under ``fullgraph``, the replacement code registers them as well. Hooks on different tensors of one
+graph may then run in another order than in eager.
 """
 
 from __future__ import annotations
@@ -37,12 +40,15 @@ from fxstack_interchange.operators.hooking import hook_gradient
 
 
 def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``. Inputs get the hook later."""
+    """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``. Inputs get the hook
+    after the graph.
+    """
     tensor, rest = _owner(fn, args)
     if kwargs.keys() == {"hook"} and not rest:
         rest, kwargs = (kwargs["hook"],), {}
     if not tensor.requires_grad or (tracer.source_of(tensor) is not None and tensor.is_leaf):
-        # The interpreter runs torch's Python code: its write to the hooks of the input is a side effect.
+        # The interpreter runs torch's Python code. The code writes to the input's hooks, which is a side
+        # effect.
         method = getattr(torch.Tensor, fn.__name__)
         return tracer.trace.interp.call_function(method, (tensor, *rest), kwargs)
     if fn.__name__ == "register_hook" and len(rest) == 1 and not kwargs:
@@ -51,9 +57,10 @@ def register(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs:
 
 
 class LaterHooks(GraphBreak):
-    """Raised if the replacement code must register some hooks: the frame is traced again.
+    """Raised if the replacement code must register some hooks. The frame is traced again.
 
-    ``numbers`` are the positions of the hooks in the trace. Where no trace follows, the exception is a graph break.
+    ``numbers`` are the positions of the hooks in the trace. If no further trace is made, the exception is a
+    graph break.
     """
 
     def __init__(self, numbers: frozenset[int]) -> None:
@@ -65,7 +72,7 @@ class LaterHooks(GraphBreak):
 class HandleInGraph(RemovableHandle):
     """The handle of a hook in the graph.
 
-    The handle stays in the trace, because outside there is no hook to remove.
+    It stays in the trace, because outside of it there is no hook to remove.
     """
 
     def __init__(self, hooks: OrderedDict[int, Any], number: int) -> None:
@@ -77,9 +84,10 @@ class HandleInGraph(RemovableHandle):
 
 @dataclass(frozen=True, slots=True)
 class _Hook:
-    """A hook of the trace. ``node`` registers the hook in the graph, or is None for a hook of the replacement code.
+    """A hook of the trace. ``node`` registers the hook in the graph. If the replacement code registers it,
+    ``node`` is None.
 
-    ``version`` is the version of the tensor at the registration: the hook gets the gradient of this version.
+    ``version`` is the tensor's version at the registration. The hook gets the gradient of this version.
     """
 
     node: fx.Node | None
@@ -88,22 +96,25 @@ class _Hook:
 
 
 class HooksInGraph:
-    """The hooks on computed tensors. A handle removes its hook from ``active``."""
+    """The hooks on computed tensors. ``active`` has the hooks that no handle has removed."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._hooks: list[_Hook] = []
         self.active: OrderedDict[int, Any] = OrderedDict()
         self.shown: list[list[torch.Tensor]] = []
-        """The tensors that each hook has seen, in a graph that is a backward pass."""
+        """For each hook: the tensors that it has seen, in a graph that is a backward pass."""
 
     @property
     def count(self) -> int:
-        """Number of hooks that the trace has registered so far, removed hooks included."""
+        """Number of hooks that the trace has registered so far. Removed hooks count."""
         return len(self._hooks)
 
     def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:
-        """Note a hook of ``tensor``, and return its handle. ``node`` registers it, or the replacement code if None."""
+        """Record a hook of ``tensor``, and return its handle.
+
+        ``node`` registers the hook. If it is None, the replacement code does.
+        """
         handle = HandleInGraph(self.active, len(self._hooks))
         objects: Any = self._tracer.trace.objects
         for new_object in (self.active, handle):
@@ -125,7 +136,7 @@ class HooksInGraph:
         for number, hook in enumerate(self._hooks):
             removed = number not in self.active
             if hook.node is None:
-                # The replacement code would register the hook on the version that the graph leaves.
+                # The replacement code would register the hook on the tensor's last version in the graph.
                 changed = hook.tensor._version != hook.version or self._changes_inputs()
                 if removed or self._tracer.differentiated or changed:
                     raise self._before_use(hook.tensor)
@@ -134,7 +145,7 @@ class HooksInGraph:
             elif removed:
                 self._tracer.builder.graph.erase_node(hook.node)
             elif id(hook.tensor) in leaving and self._changes_inputs():
-                # A backward that finds gradients between results runs the graph again.
+                # If a backward finds gradients between results, it runs the graph again, including the hooks.
                 raise self._before_use(hook.tensor)
             elif id(hook.tensor) in leaving:
                 moved.append(number)
@@ -147,7 +158,7 @@ class HooksInGraph:
         return not inputs.isdisjoint(self._tracer.mutated_storages)
 
     def _before_use(self, tensor: torch.Tensor) -> GraphBreak:
-        """Return a graph break that ends the graph before the first use of ``tensor``."""
+        """Return the graph break that ends the graph before the first use of ``tensor``."""
         reason = _end_before_use(self._tracer, tensor, "register_hook")
         if reason.earlier is not None:
             reason.path = (reason.earlier,)
@@ -155,7 +166,7 @@ class HooksInGraph:
 
 
 def _register_later(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
-    """Let the replacement code register the hook on the real tensor after the graph has run."""
+    """Let the replacement code register the hook on the real tensor. It does so after the graph has run."""
     register_hook = torch.Tensor.register_hook
     objects: Any = tracer.trace.objects
     objects.deferred.append(Call(pinned(register_hook, "register_hook"), (tensor, hook), {}))
@@ -166,7 +177,7 @@ def _register_later(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) 
 def _register_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
     """Register a hook on a computed tensor: as a nested graph, or by the replacement code (``LaterHooks``).
 
-    Break the graph before the first use of the tensor if neither is possible.
+    If neither is possible, break the graph before the first use of the tensor.
     """
     if tracer.transforms.inside or is_wrapper(tensor):
         raise _end_before_use(tracer, tensor, "register_hook")
@@ -200,15 +211,15 @@ def _register_in_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: objec
 
 
 def _apply_hook(hook: Any, gradient: Any) -> Any:
-    """Return the gradient after the hook. The interpreter runs this function."""
+    """Return the gradient after the hook has run. The interpreter runs this function."""
     changed = hook(gradient)
     return gradient if changed is None else changed
 
 
 @contextmanager
 def _without_gradients() -> Iterator[None]:
-    """Turn grad mode off inside the context, while a hook is traced."""
-    # A backward runs without grad mode. The nested graph uses the grad mode in which it runs.
+    """Turn grad mode off inside the context. A hook is traced inside of it."""
+    # A backward runs without grad mode. The nested graph runs in the grad mode of the backward.
     enabled = torch.is_grad_enabled()
     torch_compat.set_grad_enabled(False)
     try:
@@ -218,21 +229,25 @@ def _without_gradients() -> Iterator[None]:
 
 
 def retain_grad(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for ``retain_grad``, which has no effect on a leaf."""
+    """Apply the rule for ``retain_grad``. It has no effect on a leaf."""
     tensor, _ = _owner(fn, args)
     if not (tensor.is_leaf and tensor.requires_grad):
         raise _end_before_use(tracer, tensor, "retain_grad")
 
 
 def _owner(fn: object, args: Args) -> tuple[torch.Tensor, tuple[Any, ...]]:
-    """Return the tensor of a call of a tensor method, bound or not, and the other arguments."""
+    """Return the tensor of a call of a tensor method, and the other arguments. The method may be bound or
+    not.
+    """
     owner = getattr(fn, "__self__", None)
     return (owner, args) if isinstance(owner, torch.Tensor) else (args[0], args[1:])
 
 
 def _end_before_use(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> GraphBreak:
-    """Return the graph break for ``Tensor.name``. The graph ends before the first use of a computed tensor,
-    because the hook must be registered before the tensor is used.
+    """Return the graph break for ``Tensor.name``. It ends the graph before the first use of a computed
+    tensor.
+
+    The hook must be registered before the tensor is used.
     """
     reason = graph_break("unsupported-call", f"Tensor.{name}")
     if tracer.source_of(tensor) is None:

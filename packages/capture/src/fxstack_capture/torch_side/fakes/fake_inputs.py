@@ -1,4 +1,4 @@
-"""The fake of an input tensor: which tensors have fakes, how a fake is chosen and made, and its guards."""
+"""The fake of an input tensor: which tensors have fakes, how a fake is found or made, and its guards."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def tensor_is(
 ) -> TensorIs:
     """Return the guard record of ``real``.
 
-    ``sizes`` and ``strides`` have None for each dynamic number; by default all numbers are static.
+    ``sizes`` and ``strides`` have None for each dynamic number. By default, all numbers are static.
     """
-    # A tensor that does not require grad is always a leaf, so the record holds ``is_leaf`` only for other
-    # tensors.
+    # A tensor that does not require grad is always a leaf. The record has ``is_leaf`` only for tensors that
+    # require grad.
     facts = tensor_facts(real)
     return replace(
         facts,
@@ -50,7 +50,7 @@ def demand_supported(real: torch.Tensor) -> None:
 
 
 def _unsupported_kind(real: torch.Tensor) -> str | None:
-    """Return the kind of an unsupported tensor, for example ``nested tensor``, or ``None`` for a supported one."""
+    """Return the kind of an unsupported tensor, for example ``nested tensor``. None for a supported tensor."""
     cls = type(real)
     if cls not in PLAIN_CLASSES:
         why = unsupported_reason(cls)
@@ -72,14 +72,14 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
 
 
 def existing_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
-    """Return the fake that a plain tensor already has, or ``None``.
+    """Return the fake that a plain tensor already has, or None.
 
-    If only views of the tensor were wrapped before, the tensor gets its guards now.
+    If only views of the tensor have been wrapped so far, the tensor gets its guards now.
     """
     fake = tracer.faker.known(real)
     if fake is None or id(fake) not in tracer.faker.implied:
         return fake
-    # Only a view of ``real`` was wrapped until now, so the tensor has no guards yet.
+    # Only a view of ``real`` has been wrapped so far, so ``real`` has no guards yet.
     tracer.faker.implied.remove(id(fake))
     return make_static(tracer, real, source)
 
@@ -93,9 +93,10 @@ def make_fake(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> Fak
 
 
 def plan_geometry(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPlan:
-    """Return which sizes, strides and offset of a tensor become symbolic.
+    """Return the plan: which sizes, strides and offset of a tensor become symbolic.
 
-    A guard keeps the program's marks on the tensor (``mark_dynamic`` and so on) the same.
+    Unless the tensor is a parameter, a guard demands that it has no other marks of the program
+    (``mark_dynamic`` and so on).
     """
     trace = tracer.trace
     if not isinstance(real, torch.nn.Parameter):
@@ -104,7 +105,7 @@ def plan_geometry(tracer: TracerProtocol, real: torch.Tensor, source: Source) ->
 
 
 def make_static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
-    """Return a fake with the sizes, strides and offset of the real tensor as constants, and guard them."""
+    """Return a fake with the sizes, strides and offset of the real tensor as constants. They are guarded."""
     tracer.trace.guard(source, tensor_is(real))
     return tracer.faker.fake(real, real.size(), real.stride(), real.storage_offset())
 
@@ -112,7 +113,7 @@ def make_static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> F
 def make_symbolic(
     tracer: TracerProtocol, real: torch.Tensor, source: Source, geometry: tuple[Any, Any, Any]
 ) -> FakeTensor:
-    """Return a fake with the sizes, strides and offset of ``geometry``, of which some are symbolic.
+    """Return a fake with the sizes, strides and offset in ``geometry``. Some of them are symbolic.
 
     A guard covers the constants among the sizes and strides.
     """

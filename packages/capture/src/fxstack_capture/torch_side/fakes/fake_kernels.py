@@ -1,8 +1,8 @@
-"""Compute an ATen operator on fake tensors whose sizes are plain integers.
+"""Compute an ATen operator on fakes whose sizes are plain integers.
 
 The functions do the last steps of ``FakeTensorMode.dispatch``, for operators and arguments that reach only
-these steps. They skip the lookup in profiles of custom operators, which would import torch's own compiler.
-They also skip log records, because an error may be the program's.
+these steps. They skip the lookup in profiles of custom operators, because it would import torch's own
+compiler. They also skip log records, because an error may be the program's.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.trace.state import Args, Kwargs
 
 _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
-"""Operators for which the dispatcher has no kernels to query."""
+"""Operators whose kernels cannot be queried from the dispatcher."""
 
 
 @cache
 def kernel_of(func: OpOverload) -> Any:
-    """Return the function of (mode, func, args, kwargs) that computes ``func``, or ``None``."""
+    """Return the function of (mode, func, args, kwargs) that computes ``func``, or None."""
     if func.namespace != "aten" or func in _UNKNOWN:
         return None
-    if simple_registry.singleton.find(func.name()).fake_impl.kernel is not None:  # a registered fake function
+    # a fake function is registered
+    if simple_registry.singleton.find(func.name()).fake_impl.kernel is not None:
         return None
     if func not in meta_table and not FakeTensorMode.cpp_meta_supports_symint(FakeTensorMode, func):
         if func in decomposition_table and torch_decomp_decompositions(func):
@@ -56,7 +57,7 @@ def kernel_of(func: OpOverload) -> Any:
 def _compute_by_decomposition(
     mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs
 ) -> Any:
-    """Return the result of an operator from its decomposition in torch, run on fakes."""
+    """Compute an operator by its decomposition in torch, run on fakes."""
     with mode:
         return decomposition_table[func](*args, **kwargs)
 
@@ -68,7 +69,7 @@ def _composite(mode: FakeTensorMode, func: OpOverload, args: Args, kwargs: Kwarg
 
 
 def _special(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Compute an operator that has a rule of its own for fakes, else by its meta function."""
+    """Compute an operator by its special rule for fakes. Without such a rule, use its meta function."""
     for check, kernel in op_implementations_checks:
         if check(func):
             result = kernel(mode, func, *args, **kwargs)
@@ -80,7 +81,7 @@ def _special(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs:
 
 
 def _meta(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Compute an operator by its meta function, and wrap the results as fakes on the right device."""
+    """Compute an operator by its meta function. Wrap the results as fakes on the right device."""
     with in_kernel_invocation_manager(mode):
         result = func(*args, **kwargs)
     return mode.wrap_meta_outputs_with_default_device_logic(
@@ -96,7 +97,7 @@ _RESIZED = frozenset(
 
 
 def _compute_upsampling(mode: FakeTensorMode, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Compute an upsampling operator. An empty batch is computed from a batch with one item."""
+    """Compute an upsampling operator. For an empty batch, compute a batch with one item."""
     # torch's meta functions raise ``TypeError`` for empty batches, which eager accepts.
     x, *rest = args
     if x.numel():
@@ -113,14 +114,14 @@ _SHIFTS = {
     torch.ops.aten.__rshift__.Scalar: torch.ops.aten.bitwise_right_shift.Tensor_Scalar,
     torch.ops.aten.__rshift__.Tensor: torch.ops.aten.bitwise_right_shift.Tensor,
 }
-"""The operators of ``<<`` and ``>>``, with equivalents whose meta functions promote dtypes as eager does."""
+"""Maps ``<<`` and ``>>`` to equivalent operators whose meta functions promote dtypes as eager does."""
 
 
 def promoted_operator(func: Callable[..., Any], args: Args) -> Any:
-    """Return the operator that computes the metadata of ``func``'s result."""
+    """Return the operator whose meta function gives the metadata of ``func``'s result."""
     # The meta functions of the shifts require that each argument has an integer dtype. Eager's kernels
-    # require that the promoted dtype is an integer dtype, for example for a mask and an integer. torch's own
-    # meta function keeps the calls that eager rejects too, for example a mask shifted by a mask.
+    # require this only of the promoted dtype, for example for a mask and an integer. If eager rejects a call,
+    # for example a mask shifted by a mask, torch's own meta function stays in use.
     if func not in _SHIFTS:
         return func
     dtype = torch.result_type(*args)
@@ -128,7 +129,7 @@ def promoted_operator(func: Callable[..., Any], args: Args) -> Any:
 
 
 _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
-"""Number of leading arguments that are tensors of the convolution, by operator."""
+"""Maps an operator to the number of its leading arguments that are tensors of the convolution."""
 
 _INTERPOLATIONS = frozenset(
     getattr(torch.ops.aten, f"{name}_backward").default
@@ -138,7 +139,7 @@ _INTERPOLATIONS = frozenset(
         *("_upsample_nearest_exact1d", "_upsample_nearest_exact3d"),
     )
 )
-"""Operators whose meta functions in C++ take integers alone. The third argument is the size of the result."""
+"""Operators whose C++ meta functions accept only integers. The third argument is the size of the result."""
 _KEEPING_FORMAT = frozenset(
     {
         torch.ops.aten.upsample_bilinear2d_backward.default,
@@ -148,7 +149,7 @@ _KEEPING_FORMAT = frozenset(
 
 
 def _of_given_size(mode: FakeTensorMode, func: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
-    """Compute the backward of an interpolation: the third argument is the size of the result."""
+    """Compute the backward of an interpolation. The third argument is the size of the result."""
     gradient, size = args[0], args[2]
     keeps = func in _KEEPING_FORMAT and not _is_plain(gradient)
     memory_format = suggest_memory_format(gradient) if keeps else torch.contiguous_format
@@ -164,27 +165,29 @@ _LIKE = {
     torch.ops.aten.multi_margin_loss_backward.default: 1,
     torch.ops.aten.multilabel_margin_loss_backward.default: 1,
 }
-"""Operators without meta functions, with the argument whose size and dtype the result has."""
+"""Maps operators without meta functions to the argument that has the size and dtype of the result."""
 
 
 def _of_argument(mode: FakeTensorMode, func: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
-    """Return the result of an operator of ``_LIKE``: an empty tensor like one of the arguments."""
+    """Return the result of an operator in ``_LIKE``: an empty tensor like one of the arguments."""
     with mode:
         return torch.empty_like(args[_LIKE[func]], memory_format=torch.contiguous_format)
 
 
 def symbolic_kernel(func: Callable[..., Any], args: Args) -> Any:
-    """Return the function that computes a call with symbolic sizes without torch's dispatch, or ``None``."""
+    """Return the function that computes a call with symbolic sizes without torch's dispatch. None if there is
+    none.
+    """
     if func in _LIKE:
         return _of_argument
     return _of_given_size if func in _INTERPOLATIONS else _plain_convolution(func, args)
 
 
 def _plain_convolution(func: Callable[..., Any], args: Args) -> Any:
-    """Return the function that computes a convolution of contiguous CPU tensors, or ``None``."""
-    # torch's rule selects the library that would run the convolution, since the library decides the layout of
-    # the result. The selection depends on whether the batch has 16 items, which would guard a symbolic size.
-    # With contiguous arguments, each library returns a contiguous result.
+    """Return the function that computes a convolution of contiguous CPU tensors. None for other arguments."""
+    # torch's rule selects the library that would run the convolution, because the library decides the layout
+    # of the result. The selection depends on whether the batch has 16 items, which would guard a symbolic
+    # size. But if the arguments are contiguous, every library returns a contiguous result.
     tensors = args[: _CONVOLUTIONS.get(func, 0)]
     if not tensors or not all(map(_is_plain, tensors)) or len({t.dtype for t in tensors}) > 1:
         return None
@@ -192,7 +195,7 @@ def _plain_convolution(func: Callable[..., Any], args: Args) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is on the CPU, and known to be contiguous without a guard."""
+    """Return whether the tensor is on the CPU, and contiguous without a guard."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
     expected: Any = 1

@@ -57,19 +57,23 @@ _QUANTIZES = frozenset(
     for packet in (getattr(torch.ops.aten, name),)
     for overload in packet.overloads()
 )
-"""Operators that return quantized tensors. Their fakes are not quantized, so ``dequantize`` would be lost."""
+"""Operators that return quantized tensors. Fakes are not quantized, so a later ``dequantize`` would have no
+effect.
+"""
 _INDEX = torch.ops.aten.index.Tensor
 _DEVICE = torch.ops.prim.device.default
 _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
 class CaptureFakeMode(OperatorMode, FakeTensorMode):
-    """``FakeTensorMode`` with recipes. An operator without a recipe runs ``FakeTensorMode.dispatch``."""
+    """``FakeTensorMode`` with recipes (``operator_cache``). An operator without a recipe runs
+    ``FakeTensorMode.dispatch``.
+    """
 
     def __init__(self) -> None:
         """Set the attributes that ``FakeTensorMode.__init__`` sets."""
-        # ``FakeTensorMode.__init__`` would import torch's own compiler. A test compares the attributes with
-        # the attributes of torch's class.
+        # ``FakeTensorMode.__init__`` would import torch's own compiler. A test compares these attributes with
+        # those of torch's class.
         TorchDispatchMode.__init__(self)
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
@@ -92,30 +96,30 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         self._recipes = process_cache()
         self._symbolic_recipes = OperatorCache()
         self.number_read: torch.Tensor | None = None
-        """The tensor whose unknown number the last operator read, which broke the graph."""
+        """The tensor whose unknown number the last operator tried to read. The read broke the graph."""
         self.operators: set[Any] = set()
         """The operators that have run in this trace."""
         self.data_checks = 0
-        """Number of calls that may raise an error for the data of their tensors."""
+        """Number of calls that may raise an error because of tensor data."""
         self._torch_depth = 0
-        """Nesting depth of ``_dispatch_in_torch``. torch makes the calls inside, not the program."""
+        """Nesting depth of ``_dispatch_in_torch``. Torch makes the calls inside of it, not the program."""
         self._refusals = 0
-        """Number of calls that eager would reject if the program made the calls."""
+        """Number of calls so far that eager would reject."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
         _share_rules()
 
     def use_symbols(self, env: ShapeEnv) -> None:
-        """Allow symbolic sizes of ``env`` from now on. Called when the trace makes its shape environment."""
+        """Allow symbolic sizes of ``env`` from now on. Called when the trace makes its ShapeEnv."""
         self.shape_env = env
         self.static_shapes = False
 
     @property
     def avoid_device_init(self) -> bool:
-        """Whether no GPU or other accelerator is available, so that no operator on fakes may initialise one.
+        """Whether no GPU or other accelerator is available. Operators on fakes must then not initialise one.
 
-        torch asks at each entry of the mode and in each dispatch. torch's own property looks for devices each time,
-        which is slow, so the value is cached.
+        torch reads this at each entry of the mode and in each dispatch. torch's own property searches for
+        devices each time, which is slow. Therefore the value is cached.
         """
         return self._avoids_devices
 
@@ -137,12 +141,14 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             raise
         if isinstance(func, OpOverload) and not self._torch_depth:
             demand_accepted(func, args, kwargs)
-        if func is not _NUMBER:  # an unbacked number may turn out not to do
+        if func is not _NUMBER:  # keep it, because the unbacked number may later turn out to be unusable
             self.number_read = None
         return result
 
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
-        """Return the result of an operator: from a recipe if the operator is predictable, else computed."""
+        """Return the result of an operator. If the operator is predictable, use a recipe; otherwise compute
+        the result.
+        """
         if self.in_kernel_invocation:
             return self._dispatch_in_torch(func, types, args, kwargs)
         if not is_predictable(func):
@@ -152,13 +158,13 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return self._predict(func, types, args, kwargs)
 
     def _predict(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of a recipe. Without a recipe, compute the result and keep its recipe."""
+        """Return the result of a recipe. If there is no recipe, compute the result and store its recipe."""
         kernel = None if self.shape_env is None else symbolic_kernel(func, args)
         if kernel is not None:
             return kernel(self, func, args, kwargs)
         tensors: list[FakeTensor] = []
         key = key_of(func, args, kwargs, tensors)
-        # A mask in ``index`` gives a result whose size depends on data, so the result has no recipe.
+        # With a mask as index, the size of the result depends on tensor data, so there is no recipe.
         if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
             return self._as_eager(self._dispatch_in_torch, func, types, args, kwargs)
         recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
@@ -168,9 +174,10 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             return results[0] if recipe.container is None else recipe.container(results)
         refusals = self._refusals
         result = self._as_eager(self._compute, func, types, args, kwargs, tensors)
-        if self._refusals != refusals:  # no recipe: the program may make the next call, which must raise
+        # no recipe: the program itself may make this call next, and it must raise then
+        if self._refusals != refusals:
             return result
-        # An operator that changes the metadata of its arguments has no recipe.
+        # An operator that changes metadata of its arguments has no recipe.
         recipe = recipe_of(result, tensors)
         if recipe is not None and key_of(func, args, kwargs, []) == key:
             recipes.put(key, recipe)
@@ -185,7 +192,9 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         kwargs: Kwargs,
         *more: Any,
     ) -> Any:
-        """Return the result of ``make`` with eager's dtypes and strides. Raise if eager rejects the call."""
+        """Return the result of ``make`` with eager's dtypes and strides. Raise an error if eager rejects the
+        call.
+        """
         if func in _QUANTIZES:
             raise graph_break("unsupported-tensor", f"quantized tensor, the result of {func},")
         dtypes = eager_dtypes(func, args, kwargs)
@@ -200,19 +209,20 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return self._with_eager_layout(func, args, kwargs, result)
 
     def _demand_accepted(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
-        """Raise ``RefusedArgumentsError`` if eager rejects the call, so that the caller gets eager's exception.
+        """Raise ``RefusedArgumentsError`` if eager rejects the call. The caller then gets eager's exception.
 
-        Guard the numbers for which the answer may differ. Break the graph if the answer depends on symbols.
+        Numbers for which the answer may differ are guarded. The graph breaks if the answer depends on
+        symbols.
         """
         if not refuses(func, args, kwargs, result):
             if self.shape_env is not None and not self._torch_depth:
                 for number, largest in refused_ranges(func, args, kwargs, result):
-                    bool(number <= largest)  # a guard: the next call may have another number
+                    bool(number <= largest)  # adds a guard, because the next call may have another number
                     bool(number >= -largest)
             return
         self._refusals += 1
         if self._torch_depth:
-            # A decomposition makes the call (``rand_like`` of integers). Eager does not run the
+            # A decomposition has made the call (``rand_like`` of integers). Eager does not run the
             # decomposition.
             return
         if has_symbols((args, kwargs)):  # eager may accept other values of the symbols
@@ -221,7 +231,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
 
     @staticmethod
     def _with_eager_layout(func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
-        """Return the result with eager's strides and undefined results, which meta functions do not know."""
+        """Return the result with eager's strides and undefined results. Meta functions do not give these."""
         result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else view_with_strides(result, strides)
@@ -229,18 +239,20 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
     def _compute(
         self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]
     ) -> Any:
-        """Compute the result by a kernel of ``fake_kernels``, else by torch's own dispatch."""
+        """Compute the result by a kernel of ``fake_kernels``. Without one, use torch's own dispatch."""
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
         if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
             return self._dispatch_in_torch(func, types, args, kwargs)
         try:
             return kernel(self, func, args, kwargs)
-        except NotImplementedError:  # torch has further fallbacks, for example the real kernel on zeros
+        except NotImplementedError:  # torch has other fallbacks, for example the real kernel on zeros
             return self._dispatch_in_torch(func, types, args, kwargs)
 
     def _dispatch_in_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
-        """Return the result of torch's own dispatch, without its log records, because an error may be the program's."""
+        """Return the result of torch's own dispatch. Its log records are suppressed, because an error may be
+        the program's.
+        """
         disabled, _LOG.disabled = _LOG.disabled, True
         self._torch_depth += 1
         try:
@@ -250,7 +262,9 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
             _LOG.disabled = disabled
 
     def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
-        """Return the tensor of a result that ``part`` describes. ``tensors``: the arguments of the call."""
+        """Return the tensor of a result that ``part`` describes. ``tensors`` are the tensor arguments of the
+        call.
+        """
         if type(part) is Same:
             return tensors[part.of]
         if type(part) is Fresh:
@@ -261,7 +275,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         inference = base.is_inference()
         if inference is torch.is_inference_mode_enabled():
             return self._view(part, base)
-        with torch.inference_mode(inference):  # a view is an inference tensor if its base is
+        with torch.inference_mode(inference):  # a view is an inference tensor if its base is one
             return self._view(part, base)
 
     def _view(self, part: View, base: FakeTensor) -> FakeTensor:
@@ -271,9 +285,9 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         return self.wrap(meta, base.fake_device)
 
     def wrap(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
-        """Return a fake on ``device`` of the meta tensor ``meta``.
+        """Return a fake on ``device`` for the meta tensor ``meta``.
 
-        The fakes of one device share the attributes of the first fake, which is faster.
+        To save time, all fakes of one device share the attributes of the first fake.
         """
         template = self._templates.get(device)
         if template is None:
@@ -299,8 +313,8 @@ def _shares_what_it_writes(func: object, args: Args) -> bool:
 
 
 def _share_rules() -> None:
-    """Register torch's rules of higher-order operators for ``CaptureFakeMode``, when a mode is made."""
-    # A higher-order operator looks up its rule by the exact class of the mode.
+    """Register torch's rules of higher-order operators for ``CaptureFakeMode``. Called when a mode is made."""
+    # A higher-order operator finds its rule by the exact class of the mode.
     for operator in _higher_order_ops.values():
         rules = operator.python_key_table
         if FakeTensorMode in rules and CaptureFakeMode not in rules:

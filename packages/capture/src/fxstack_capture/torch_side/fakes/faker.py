@@ -1,7 +1,7 @@
 """Fakes of real tensors: the same metadata, the same sharing of storages, no data.
 
-``CaptureFakeMode.from_tensor`` is not used, because ``from_tensor`` also makes fakes of gradients and bases,
-allocates symbols for the values of integer scalars, and takes ten times as long for parameters.
+``CaptureFakeMode.from_tensor`` is not used, for three reasons. It also makes fakes of gradients and bases, it
+allocates symbols for the values of integer scalars, and it takes ten times as long for parameters.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Geometry = tuple[tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...],
 
 
 def with_history(fake: FakeTensor) -> FakeTensor:
-    """Return the fake with a ``grad_fn``, which makes the fake a non-leaf."""
-    # The content of the history does not matter. The node raises an error if autograd runs the node.
+    """Return the fake with a ``grad_fn``. The fake is then not a leaf."""
+    # The content of the history does not matter. If autograd runs its node, the node raises an error.
     add_history = torch_compat.DelayedError("the fake of a graph input has no history to differentiate", 1)
     with torch.inference_mode(mode=False), torch.enable_grad():
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
 
 class _ViewOfAFunction(torch.autograd.Function):
-    """Makes a view with a ``grad_fn`` of a base without a ``grad_fn``. Only a custom function can."""
+    """Makes a view that has a ``grad_fn``, from a base that has none. Only a custom function can do this."""
 
     @staticmethod
     def forward(
@@ -41,12 +41,14 @@ class _ViewOfAFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(_context: object, *_gradients: object) -> Any:
-        """Raise AssertionError: the tracer breaks the graph before a gradient reaches an input's history."""
+        """Raise AssertionError. The tracer breaks the graph before a gradient reaches an input's history."""
         raise AssertionError("the fake of a graph input has no history to differentiate")
 
 
 def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
-    """Return a differentiable view of ``base`` with the given geometry and the dtype of ``real``."""
+    """Return a differentiable view of ``base`` with the given geometry and the dtype of ``real``. Break the
+    graph if the dtypes do not allow this.
+    """
     if real.dtype == base.dtype:
         part = base.as_strided(sizes, strides, offset)
     elif base.is_complex() and base.dtype.to_real() == real.dtype:
@@ -63,31 +65,34 @@ def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offs
 
 
 def _anchor() -> torch.Tensor:
-    """Return a leaf that requires grad: a view made from it has a ``grad_fn``."""
+    """Return a leaf that requires grad. A view made from it has a ``grad_fn``."""
     return torch.empty(0, device="meta", requires_grad=True)
 
 
 def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
-    """Return whether two sizes are the same int or the same expression. The comparison records no guard."""
+    """Return whether two sizes are the same int or the same expression. The comparison adds no guard."""
     if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
         return bool(number.node.expr == other.node.expr)
     return type(number) is type(other) and number == other
 
 
 class Faker:
-    """Makes the fakes of one trace. Tensors that share a storage have fakes that share a storage."""
+    """Makes the fakes of one trace. If tensors share a storage, their fakes share a storage."""
 
     def __init__(self, mode: CaptureFakeMode) -> None:
         self.mode = mode
-        # The dictionaries keep the real objects alive, so that no address is reused while the trace runs.
+        # The dictionaries keep the real objects alive. Otherwise, an address could be reused during the
+        # trace.
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._fakes: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._entered: dict[int, tuple[torch.Tensor, Geometry]] = {}
         self.implied: set[int] = set()
-        """The ids of fakes of bases that were made only for a view. No guard covers these bases yet."""
+        """The ids of the fakes of bases that were made only because of a view. No guard covers these bases
+        yet.
+        """
 
     def known(self, real: torch.Tensor) -> FakeTensor | None:
-        """Return the fake that was made of the same tensor object, or ``None``."""
+        """Return the fake that was made for this tensor object, or None."""
         pair = self._fakes.get(id(real))
         return None if pair is None else pair[1]
 
@@ -98,7 +103,9 @@ class Faker:
         strides: Sequence[int | torch.SymInt],
         offset: int | torch.SymInt,
     ) -> FakeTensor:
-        """Return the fake of ``real`` with the given geometry, which may be symbolic."""
+        """Return the fake of ``real`` with the given geometry, which may be symbolic. Break the graph if no
+        fake can have the history of ``real``.
+        """
         existing = self.known(real)
         if existing is not None:
             return existing
@@ -116,16 +123,16 @@ class Faker:
         return fake
 
     def fakes_at_start(self, values: Sequence[Any]) -> list[Any]:
-        """Return ``values`` with fakes as they were when the trace began.
+        """Return ``values``, with each fake as it was when the trace began.
 
-        A fake whose size, layout, storage or history the program has changed is replaced by a new one.
+        If the program has changed the size, layout, storage or history of a fake, a new fake replaces it.
         """
         earlier = Faker(self.mode)
         earlier._storages = self._storages
         return [self._fake_at_start(value, earlier) for value in values]
 
     def _fake_at_start(self, value: Any, earlier: Faker) -> Any:
-        """Return ``value`` itself, or a new fake if the program has changed the geometry, storage or history."""
+        """Return ``value``. If the program has changed its geometry, storage or history, return a new fake."""
         entry = self._entered.get(id(value))
         if entry is None:
             return value
@@ -140,7 +147,7 @@ class Faker:
         return earlier.fake(real, sizes, strides, offset)
 
     def _fresh(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
-        """Make a fake without a base, with the autograd and inference state of the real tensor."""
+        """Make a fake without a base. It has the autograd and inference state of the real tensor."""
         inference = real.is_inference()
         without_modes = torch_compat.DisableTorchDispatch()
         try:
@@ -150,7 +157,7 @@ class Faker:
                 with torch.inference_mode(inference):
                     fake = self._make_fake(real, sizes, strides, offset)
         finally:
-            del without_modes  # the guard object is active as long as the object lives
+            del without_modes  # the guard object is active until it is deleted
         if not real.requires_grad:
             return fake
         if inference:
@@ -169,7 +176,7 @@ class Faker:
         return self.mode.wrap(meta, real.device)
 
     def _meta(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
-        """Return a meta tensor of the given geometry, on the fake storage of the real tensor's storage."""
+        """Return a meta tensor of the given geometry. It uses the fake of the real tensor's storage."""
         storage = real.untyped_storage()
         storages = self._storages.get(storage._cdata)
         static = all(type(number) is int for number in (*sizes, *strides, offset))
@@ -179,7 +186,7 @@ class Faker:
             self._storages[storage._cdata] = storage, meta.untyped_storage()
             return meta
         if storages is None and not static:
-            # The size of the storage is symbolic too. The fake storage ends at the end of the tensor.
+            # The size of the storage is also symbolic: the fake storage ends at the end of the tensor.
             meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
             self._storages[storage._cdata] = storage, meta.untyped_storage()
             if type(offset) is int and offset == 0:
@@ -193,8 +200,10 @@ class Faker:
     def _view(
         self, real: torch.Tensor, base: torch.Tensor, sizes: object, strides: object, offset: object
     ) -> FakeTensor:
-        """Make a view that autograd knows as a view of ``base``."""
-        # Autograd must allow or reject a write to the fake as for the real view.
+        """Make a view that autograd knows as a view of ``base``. Break the graph if the tensors do not share
+        memory.
+        """
+        # For a write to the fake, autograd must give the same answer as for the real view.
         if real.untyped_storage()._cdata != base.untyped_storage()._cdata:  # after ``real.data = ...``
             raise graph_break("unsupported-tensor", "a view that has other memory than its base")
         implied = self.known(base) is None
@@ -202,7 +211,7 @@ class Faker:
         if implied:
             self.implied.add(id(fake_base))
         has_history = real.requires_grad and not real.is_leaf
-        inference = torch.inference_mode(real.is_inference())  # also sets the grad mode
+        inference = torch.inference_mode(real.is_inference())  # this call also sets the grad mode
         with inference, torch.set_grad_enabled(has_history), self.mode:
             if has_history and not base.requires_grad:
                 geometry = (sizes, strides, offset)

@@ -1,8 +1,8 @@
-"""Sizes that eager's kernels reject and torch's fake kernels accept.
+"""Sizes that eager's kernels reject, but torch's fake kernels accept.
 
-Most of these fake kernels broadcast the sizes. A rule returns whether eager rejects a call. The caller
-repeats a rejected call on zeros to get eager's own exception. A comparison of symbolic sizes records a guard.
-A comparison that depends on data is assumed to be acceptable.
+Most of these fake kernels broadcast the sizes. A rule returns whether eager rejects a call. The caller then
+repeats the call on zeros to get eager's own exception. A comparison of symbolic sizes adds a guard. A
+comparison that depends on tensor data is assumed to pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 class RefusedSizesError(RuntimeError):
-    """Raised where eager rejects the sizes of a call that the fake kernels accept."""
+    """Raised if eager rejects the sizes of a call that the fake kernels accept."""
 
 
 def check_sizes(func: object, args: Sequence[Any]) -> None:
@@ -30,14 +30,14 @@ def check_sizes(func: object, args: Sequence[Any]) -> None:
 
 
 def _differ(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Return whether two lists of sizes differ for certain."""
+    """Return whether two lists of sizes certainly differ."""
     return len(sizes) != len(others) or any(
         guard_or_false(a != b) for a, b in zip(sizes, others, strict=True)
     )
 
 
 def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
-    """Return whether a tensor of ``sizes`` cannot be expanded to the sizes ``to``."""
+    """Return whether a tensor with ``sizes`` cannot be expanded to the sizes ``to``."""
     shift = len(to) - len(sizes)
     return shift < 0 or any(
         guard_or_false(old != 1) and guard_or_false(old != new)
@@ -46,7 +46,7 @@ def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
 
 
 def _rule_of_scatter(view: Callable[..., Tensor]) -> Callable[..., bool]:
-    """Return a rule: the scattered tensor must have the sizes of the view that the tensor replaces."""
+    """Return a rule: the scattered tensor must have the sizes of the view that it replaces."""
     return lambda x, source, *where: _differ(source.shape, view(x, *where).shape)
 
 
@@ -57,14 +57,14 @@ def _without(sizes: Sequence[Any], dim: int) -> list[Any]:
 
 
 def _has_wrong_rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bool:
-    """Return whether the added or copied rows differ in size from the rows of the target."""
+    """Return whether the size of the added or copied rows differs from the size of the target's rows."""
     if not -x.dim() <= dim < x.dim() or not source.dim():
         return False
     return _differ(_without(x.shape, dim), _without(source.shape, dim))
 
 
 def _has_wrong_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
-    """Return whether ``values`` cannot expand to the selection of ``indices``."""
+    """Return whether ``values`` cannot be expanded to the elements that ``indices`` select."""
     at = [dim for dim, index in enumerate(indices) if index is not None]
     indexing = [index for index in indices if index is not None]
     if not indexing or any(index.dtype in _MASKS for index in indexing) or at[-1] >= x.dim():
@@ -77,7 +77,7 @@ def _has_wrong_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, 
 
 
 def _has_wrong_mask(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
-    """Return whether a mask differs in size from the dimensions that the mask indexes."""
+    """Return whether a mask and the dimensions that it indexes differ in size."""
     dim = 0
     for index in indices:
         if index is not None and index.dtype in _MASKS:
@@ -90,17 +90,21 @@ def _has_wrong_mask(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
 
 
 def _has_wrong_index(x: Tensor, _dim: int, index: Tensor) -> bool:
-    """Return whether the index of ``index_select`` is no vector, or has several items for a scalar."""
+    """Return whether the index of ``index_select`` is no vector, or has several items although ``x`` is a
+    scalar.
+    """
     return index.dim() > 1 or (not x.dim() and guard_or_false(index.numel() != 1))
 
 
 def _has_wrong_broadcast(x: Tensor, target: Tensor, *_: object) -> bool:
-    """Return whether the broadcast sizes differ from the sizes of the first argument, which sizes the result."""
+    """Return whether the broadcast sizes differ from those of the first argument, which gives the size of the
+    result.
+    """
     return _differ(torch.broadcast_shapes(x.shape, target.shape), x.shape)
 
 
 def _has_wrong_target(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
-    """Return whether the target of ``nll_loss2d`` has other spatial sizes than the input."""
+    """Return whether the spatial sizes of the target of ``nll_loss2d`` differ from those of the input."""
     if x.dim() != 4 or target.dim() != 3:
         return False
     unweighted = weight is None or not guard_or_false(weight.numel() != x.shape[1])
@@ -108,7 +112,9 @@ def _has_wrong_target(x: Tensor, target: Tensor, weight: Tensor | None = None, *
 
 
 def _has_empty_size(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
-    """Return whether a size of the result of an upsampling is not positive. Only the batch may be empty."""
+    """Return whether the result of an upsampling has a size that is not positive. Only the batch may be
+    empty.
+    """
     return any(guard_or_false(n <= 0) for n in (*x.shape[1:], *sizes))
 
 

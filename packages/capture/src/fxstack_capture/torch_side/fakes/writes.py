@@ -1,7 +1,8 @@
-"""Writes that eager refuses, and writes of operators that the version counters of the arguments do not show.
+"""Writes that eager rejects, and writes that the version counters of the arguments do not show.
 
-Operators on lists of tensors increment the version counters in their kernels, which do not run on fakes.
-Inference tensors have no version counter. For both, the schemas of the operators name the written arguments.
+Version counters miss two kinds of writes. Operators on lists of tensors increment the counters in their
+kernels, which do not run on fakes. Inference tensors have no version counter. For both, the schemas of the
+operators name the arguments that are written.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 _ACCEPTS_OVERLAP = frozenset(
     {"index_put_", "_index_put_impl_", "index_fill_", "masked_fill_", "fill_diagonal_", "tril_", "triu_"}
 )
-"""Operators that write to a tensor whose elements share memory. Eager refuses all other writes to such a tensor."""
+"""Operators that may write to a tensor whose elements share memory. Eager rejects all other writes to such a
+tensor.
+"""
 _OVERLAPS = 1
-"""torch's code for a tensor whose elements share memory, as in an expanded tensor."""
+"""torch's code for a tensor whose elements share memory, for example an expanded tensor."""
 
 
 def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-    """Break the graph at a write that eager refuses for the memory of its arguments. Fake kernels accept most."""
+    """Break the graph at a write that eager rejects because its arguments overlap. Fake kernels accept most
+    of these.
+    """
     if (
         not _written_arguments(func)
         or func._opname in _ACCEPTS_OVERLAP
@@ -53,7 +58,7 @@ def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
 def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors overlap partly, as ATen's ``get_overlap_status`` decides.
 
-    ATen looks only at dense tensors.
+    Like ATen, this compares only dense tensors.
     """
     if tensor is other or tensor.untyped_storage()._cdata != other.untyped_storage()._cdata:
         return False
@@ -64,7 +69,9 @@ def _overlap_in_part(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return where the elements of a dense tensor begin and end in memory, in bytes. None: unknown, or not dense."""
+    """Return the addresses, in bytes, where a dense tensor begins and ends. None if unknown, or if it is not
+    dense.
+    """
     start, description = size_in_call(tensor.storage_offset()), operand(tensor)
     if start is None or description is None or not is_dense(description):
         return None
@@ -72,8 +79,12 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool | None:
-    """Return ``tensor.is_leaf``, or ``None`` for one of several views of one operator whose memory has changed."""
-    # The tensor is one of several views that one operator returned, and a write has changed their memory.
+    """Return ``tensor.is_leaf``. Return None if the answer is unknown.
+
+    This happens for one of several views of one operator, if their memory has changed.
+    """
+    # One operator returned several views, and a write has changed their memory. Reading ``is_leaf`` then
+    # raises.
     try:
         return bool(tensor.is_leaf)
     except RuntimeError:
@@ -81,25 +92,28 @@ def is_leaf(tensor: torch.Tensor) -> bool | None:
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """Return the version counter, or ``None`` for an inference tensor, which has no counter."""
+    """Return the version counter. None for an inference tensor, which has no counter."""
     return None if tensor.is_inference() else tensor._version
 
 
 def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | None) -> bool:
     """Return whether a call wrote to a tensor.
 
-    ``version``: the result of ``version_of`` before the call. ``listener``: the listener of the call, if any.
+    ``version`` is the result of ``version_of`` before the call. ``listener`` is the listener of the call, or
+    None.
     """
-    # Without a version counter and without a listener, the call may have written to the tensor.
+    # Without a version counter and without a listener, assume that the call has written to the tensor.
     if version is None:
         return listener is None or listener.wrote_to(tensor)
     return bool(tensor._version != version)
 
 
 def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int]:
-    """Return the ids of the tensors that an operator on lists, such as ``_foreach_add_``, writes to."""
-    # The operator writes twice to a tensor that the list holds twice. The functional form of the operator
-    # does not express two writes to one tensor.
+    """Return the ids of the tensors that an operator on lists, such as ``_foreach_add_``, writes to. Break
+    the graph if it writes to one tensor twice.
+    """
+    # If the list contains a tensor twice, the operator writes to it twice. Its functional form cannot express
+    # this.
     name = getattr(fn, "__name__", "")
     operator = _overload_on_lists(name) if name.startswith(_PREFIXES) else None
     written = [id(tensor) for tensor in written_tensors(operator, args, kwargs)] if operator else []
@@ -109,16 +123,18 @@ def written_lists(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> set[int
 
 
 class OperatorMode(TorchDispatchMode):
-    """The base of the tracer's dispatch modes: torch does not wrap their ``__torch_dispatch__``."""
+    """The base class of the tracer's dispatch modes. Torch does not wrap their ``__torch_dispatch__``."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: torch's wrapper would disable torch's own compiler in ``__torch_dispatch__``."""
+        """Return False. With True, torch's wrapper would disable torch's own compiler in
+        ``__torch_dispatch__``.
+        """
         return False
 
 
 class Listener(OperatorMode):
-    """Collects the storages that the operators of a call write to, for tensors without version counter."""
+    """Collects the storages that the operators of a call write to. Used for tensors without version counter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +152,7 @@ class Listener(OperatorMode):
 
 
 def written_tensors(operator: object, args: Sequence[Any], kwargs: Kwargs) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a call of an operator overload writes to, also in lists."""
+    """Yield the tensors, including those in lists, that a call of an operator overload writes to."""
     for value in _written_values(operator, args, kwargs):
         yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 

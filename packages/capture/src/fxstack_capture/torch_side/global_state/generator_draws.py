@@ -1,12 +1,12 @@
 """Random tensors from a generator that the program created (``torch.randn(3, generator=g)``).
 
-Methods that fill a tensor (``x.normal_(generator=g)``) are such a tensor and a copy.
+A method that fills a tensor (``x.normal_(generator=g)``) draws such a tensor and copies it.
 
-The replacement code draws such a tensor before the graph runs, in order with the other draws
-(``trace.random_draws``). The graph takes the tensor as an input. The earlier draw is safe, because
-only another draw from the same generator can observe the order.
+The replacement code draws the tensor before the graph runs, in order with the other draws
+(``trace.random_draws``). The graph takes the tensor as an input. The earlier draw is safe, because only
+another draw from the same generator can observe the order.
 
-Torch's default generators are different: operators of the graph draw from a default generator too.
+Torch's default generators are different: operators of the graph also draw from them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ FILLS = (
 
 
 def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``FUNCTIONS``: the frame draws the tensor, which becomes an input of the graph."""
+    """Apply the rule for ``FUNCTIONS``. With a generator of the program, the frame draws the tensor, which
+    becomes an input of the graph. Without one, or with torch's default generator of the CPU, the graph draws
+    it.
+    """
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
         return tracer.record(fn, args, kwargs)
@@ -45,7 +48,8 @@ def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
         del rest["layout"]
     _demand_alone(tracer, fn, generator, args, rest)
     example = _example(fn, generator, args, rest)
-    # Torch's default dtype and device may have changed when the replacement code draws the tensor.
+    # Pass dtype and device explicitly. Torch's defaults may have changed when the replacement code draws the
+    # tensor.
     rest.update(dtype=example.dtype, device=example.device)
     _guard_own(tracer, generator)
     source = tracer.trace.objects.draws.add(_from(fn, name_of(fn)), generator, args, rest)
@@ -53,7 +57,10 @@ def draw(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 
 def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``FILLS``: the frame draws a tensor of the same kind, which the graph copies."""
+    """Apply the rule for ``FILLS``. The frame draws a tensor of the same kind, and the graph copies it. Break
+    the graph if the tensor is not contiguous, or is of a subclass. A call without a generator is recorded as
+    it is.
+    """
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
         return tracer.record(fn, args, kwargs)
@@ -78,7 +85,7 @@ def fill(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 def _fill_new(
     name: str, size: Args, dtype: torch.dtype, device: torch.device, *args: object, **kwargs: object
 ) -> Any:
-    """Return a new tensor that the method ``name`` has filled. The replacement code calls this."""
+    """Return a new tensor, filled by the method ``name``. The replacement code calls this."""
     return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, **kwargs)
 
 
@@ -92,8 +99,8 @@ def seed(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwa
 
 
 def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
-    """Guard that the generator stays distinct from torch's default generators, from which graph operators draw."""
-    # The guard keeps the generator distinct from torch's default generators, which graph operators draw from.
+    """Guard that the generator is none of torch's default generators."""
+    # Graph operators draw from the default generators, which would change the order of the draws.
     others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
@@ -101,20 +108,22 @@ def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
 
 
 def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
-    """Guard that the generator is still the same object, the default generator."""
+    """Guard that the generator is the same object: the default generator."""
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, IdentityIs(generator, id(generator)))
 
 
 def _on_cpu(device: object) -> bool:
-    """Return whether a tensor made for ``device`` is on the CPU, where torch draws from ``default_generator``."""
+    """Return whether a tensor made for ``device`` is on the CPU. Torch then draws from ``default_generator``."""
     made_for = torch.get_default_device() if device is None else torch.device(device)
     return bool(made_for.type == "cpu")
 
 
 def _from(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return ``fn`` with the generator as first argument, for the replacement code, under the name ``name``."""
+    """Return ``fn`` with the generator as first argument, and with the name ``name``. The replacement code
+    calls it.
+    """
     drawn = partial(_draw, fn)
     drawn.__name__ = name  # type: ignore[attr-defined]
     return drawn
@@ -133,7 +142,7 @@ def _defaults() -> tuple[torch.Generator, ...]:
 def _demand_alone(
     tracer: TracerProtocol, fn: Callable[..., Any], generator: object, args: Args, rest: Mapping[str, Any]
 ) -> None:
-    """Break the graph unless all arguments are constants and the generator existed before the frame."""
+    """Break the graph unless all arguments are constants and the generator comes from outside of the frame."""
     plain = all(map(_is_plain, (*args, *rest.values())))
     special = rest.keys() - {"size", "dtype", "device", "low", "high", "n", "mean", "std", "seed"}
     special -= {"from", "to", "lambd", "p", "median", "sigma"}
@@ -154,10 +163,14 @@ def _is_plain(value: Any) -> bool:
 def _example(
     fn: Callable[..., Any], generator: torch.Generator, args: Args, rest: dict[str, Any]
 ) -> torch.Tensor:
-    """Return the function's result from a new generator, for its metadata. The program's generator stays as it is."""
+    """Return the result of the function with a new generator, for its metadata. Break the graph if the
+    function raises.
+
+    The program's generator does not advance.
+    """
     try:
         example: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
-    except Exception as error:  # the program's own error: plain Python raises the error again
+    except Exception as error:  # the program's own error, which plain Python raises again
         text = f"{name_of(fn)}, which raises {type(error).__name__}"
         raise graph_break("unsupported-call", text) from error
     return example

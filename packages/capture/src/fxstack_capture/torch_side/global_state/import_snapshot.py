@@ -1,8 +1,8 @@
 """The contents of torch's modules and of ``torch.Tensor`` when this package was imported.
 
 The tracer records a torch operator written in Python as one node. The caches of compiled programs use
-operator names as keys. Both require that the names, the code and the defaults are torch's own. The
-interpreter traces a replaced function like any function, or the graph breaks.
+operator names as keys. Both are correct only if the names, the code and the defaults are torch's own. If the
+program has replaced a function, the interpreter traces it like any other function, or the graph breaks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _is_foreign(name: str, value: object) -> bool:
 
 
 _FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name, value))
-"""The names on ``torch.Tensor`` that another package had replaced before the import of this package."""
+"""Names on ``torch.Tensor`` that another package had already replaced before this package was imported."""
 
 _FUNCTIONS = {
     value: (value.__code__, value.__defaults__, value.__kwdefaults__)
@@ -42,21 +42,23 @@ _FUNCTIONS = {
 
 
 def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
-    """Return whether ``value`` is the object that torch defined as ``name`` in ``namespace``."""
+    """Return whether ``value`` is the object that torch itself has defined as ``name`` in ``namespace``."""
     if isinstance(value, FunctionType) and not is_unchanged(value):
         return False
     _, names = _NAMESPACES.get(id(namespace), (None, {}))
-    # A name outside of the snapshot counts as original if a stable module defines the value.
+    # A name that is not in the snapshot counts as original if a stable module defines the value.
     return names[name] is value if name in names else is_stable(value)
 
 
 def torchs_own(name: str, otherwise: object) -> object:
-    """Return the value of ``name`` in the module ``torch`` at the snapshot, or ``otherwise`` if it was missing."""
+    """Return the value of ``name`` in the module ``torch`` at the snapshot. If it was missing, return
+    ``otherwise``.
+    """
     return _NAMESPACES[id(vars(torch))][1].get(name, otherwise)
 
 
 def is_unchanged(fn: FunctionType) -> bool:
-    """Return whether a function still has the code and the defaults of the snapshot."""
+    """Return whether a function has the same code and defaults as in the snapshot."""
     parts = _FUNCTIONS.get(fn)
     if parts is None:
         return True
@@ -64,7 +66,7 @@ def is_unchanged(fn: FunctionType) -> bool:
 
 
 def is_original_method(name: str) -> bool:
-    """Return whether ``torch.Tensor.name`` is torch's own, or a new method that the program has added."""
+    """Return whether ``torch.Tensor.name`` is torch's own method, or a method that the program has added."""
     value = torch.Tensor.__dict__.get(name)
     if value is not _TENSOR.get(name):
         return name not in _TENSOR and not hasattr(torch_compat.TensorBase, name)

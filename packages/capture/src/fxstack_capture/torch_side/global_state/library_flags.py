@@ -1,7 +1,8 @@
-"""Getters of flags of torch and its libraries: which kernels torch may choose, and when torch warns.
+"""Getters of flags of torch and its libraries. A flag says, for example, which kernels torch may choose or
+when it warns.
 
-The value of a flag is a constant of the graph. A guard calls the getter. Setting a flag breaks the graph,
-because the operators before the call need the old value and the operators after the call need the new value.
+The value of a flag is a constant of the graph, and a guard calls the getter. Setting a flag breaks the graph,
+because operators before the call need the old value, and operators after the call need the new value.
 """
 
 from __future__ import annotations

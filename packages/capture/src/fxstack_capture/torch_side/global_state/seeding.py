@@ -1,4 +1,6 @@
-"""``torch.manual_seed``, ``get_rng_state`` and ``set_rng_state`` as nodes, in order with the draws."""
+"""``torch.manual_seed``, ``get_rng_state`` and ``set_rng_state`` as nodes of the graph, in order with the
+draws.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _SIGNED = range(-(1 << 63), 1 << 63)
 
 
 def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.manual_seed``, which returns the default generator."""
+    """Apply the rule for ``torch.manual_seed``. It returns the default generator. Break the graph if the seed
+    is no number of 64 bits.
+    """
     (seed,) = _only(tracer, fn, "seed", args, kwargs)
     if type(seed) is not torch.SymInt and (type(seed) is not int or seed not in _SIGNED):
         raise graph_break("side-effect-call", "torch.manual_seed of what is no number of 64 bits")
@@ -38,7 +42,7 @@ def _get_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -
 
 
 def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Apply the rule for ``torch.set_rng_state``."""
+    """Apply the rule for ``torch.set_rng_state``. Break the graph if the argument is no state."""
     (state,) = _only(tracer, fn, "new_state", args, kwargs)
     with tracer.unrecorded():
         is_valid = isinstance(state, FakeTensor) and _is_state(state)
@@ -54,7 +58,9 @@ def _is_state(tensor: FakeTensor) -> bool:
 
 
 def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: Kwargs) -> Args:
-    """Return a tuple with the only argument of the call, whose keyword is ``name``. Break the graph for others."""
+    """Return a tuple with the only argument of the call. ``name`` is its keyword. Break the graph for other
+    arguments.
+    """
     _demand_plain(tracer, fn)
     if len(args) + len(kwargs) != 1 or not kwargs.keys() <= {name}:
         raise graph_break("side-effect-call", f"{name_of(fn)} with other arguments than its own")
@@ -62,7 +68,7 @@ def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: Kwa
 
 
 def _demand_plain(tracer: TracerProtocol, fn: object) -> None:
-    """Break the graph if a layer of ``torch.func`` is active. Seeds and states are then left to plain Python."""
+    """Break the graph if a layer of ``torch.func`` is active. Plain Python then handles seeds and states."""
     if tracer.transforms.inside:
         raise graph_break("side-effect-call", f"{name_of(fn)} under a transform")
 

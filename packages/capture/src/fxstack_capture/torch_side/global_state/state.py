@@ -1,8 +1,8 @@
 """Global torch state that a program changes while it is traced (grad mode, autocast, default dtype, ...).
 
 The trace really changes the state, so that fakes get the right ``requires_grad`` and dtype. The trace also
-records each change in the graph. ``session`` restores the state when the trace ends. ``StateLog.delta``
-returns the calls that the replacement code needs to make the remaining changes.
+records each change in the graph. When the trace ends, ``session`` restores the state. ``StateLog.delta``
+returns the calls by which the replacement code makes the changes that remain.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
 
 
 class Flag(partial[Any]):
-    """A getter of torch's state as an object, so that a guard can read the state as the attribute ``value``."""
+    """A getter of torch's state as an object. A guard reads the state as its attribute ``value``."""
 
-    # ``methodcaller`` is C code: a guard reads ``value`` without running Python code.
+    # ``methodcaller`` is C code, so a guard reads ``value`` without running Python code.
     value = property(methodcaller("__call__"))
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One piece of state: a getter, which returns a tuple of values, and a setter for the values."""
+    """One piece of state: a getter that returns a tuple of values, and a setter for these values."""
 
     read: Callable[[], tuple[Any, ...]]
-    """Returns the present values. ``write`` takes them, after ``fixed``, as positional arguments."""
+    """Returns the current values. ``write`` takes ``fixed`` and then these values, as positional arguments."""
     write: Callable[..., Any]
     fixed: tuple[Any, ...] = ()
     """The leading arguments of the setter, for example the device type of autocast."""
@@ -42,12 +42,12 @@ class Variable:
     """Whether operators of a graph depend on the state."""
 
     def redo(self, values: tuple[Any, ...]) -> Redo:
-        """Return the call, a function and its arguments, that sets the variable to ``values``."""
+        """Return the call (function, arguments) that sets the variable to ``values``."""
         return self.write, (*self.fixed, *values)
 
 
 def _autocast_variables(device: str) -> tuple[Variable, ...]:
-    """Return the variables of a device type, such as ``cpu``: the autocast switch and the autocast dtype."""
+    """Return the variables of a device type such as ``cpu``: whether autocast is on, and its dtype."""
     return (
         Variable(lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)),
         Variable(lambda: (torch.get_autocast_dtype(device),), torch.set_autocast_dtype, (device,)),
@@ -55,7 +55,7 @@ def _autocast_variables(device: str) -> tuple[Variable, ...]:
 
 
 def set_deterministic(mode: bool, warn_only: bool) -> None:
-    """Set both flags of ``torch.use_deterministic_algorithms``. A ``Variable`` passes values by position."""
+    """Set both flags of ``torch.use_deterministic_algorithms``, by position as a ``Variable`` needs it."""
     torch_compat.set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
@@ -63,17 +63,19 @@ ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
     name: getattr(torch_compat.C, f"_get_{name}_sdp_enabled")
     for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 }
-"""Getters of the flags that allow implementations of attention, by name."""
+"""Getters of the flags that allow the implementations of attention, by name of the flag."""
 
 
 def _attention_variable(name: str) -> Variable:
-    """Return the variable of an implementation of attention (``ATTENTION_FLAGS``): whether torch may choose it."""
+    """Return the variable that says whether torch may choose an implementation of attention
+    (``ATTENTION_FLAGS``).
+    """
     getter = ATTENTION_FLAGS[name]
     return Variable(lambda: (getter(),), getattr(torch_compat.C, f"_set_sdp_use_{name}"))
 
 
 def set_disabling_message(message: str | None) -> None:
-    """Disable hooks for saved tensors with the error text ``message``. ``None`` allows the hooks."""
+    """Disable saved-tensor hooks, with the error text ``message``. None allows them."""
     if message is None:
         torch_compat.saved_tensors_hooks_enable()
     else:
@@ -111,19 +113,19 @@ _WRITERS = frozenset(
         torch_compat.set_deterministic_algorithms,
     }
 )
-"""The targets of nodes that change torch's state (``sets_state``)."""
+"""The functions of torch that change its state. A node with such a target ``sets_state``."""
 
 
 class StateLog:
     """The state at the start of the trace, and the autocast nesting since then."""
 
     def __init__(self) -> None:
-        # The trace counts the nesting, because torch has no getter for it.
+        # The trace counts the nesting itself, because torch has no getter for it.
         self.nesting = 0
         self.entry = present()
 
     def delta(self, start: State) -> list[Redo]:
-        """Return the calls that change the state from ``start`` to the present state."""
+        """Return the calls that change the state from ``start`` to the current state."""
         redo = difference(start, present())
         step = torch.autocast_increment_nesting
         if self.nesting < 0:
@@ -132,11 +134,11 @@ class StateLog:
 
 
 State = list[tuple[Any, ...]]
-"""One value for each of ``VARIABLES``."""
+"""A tuple with one value for each of ``VARIABLES``."""
 
 
 def present(variables: Sequence[Variable] = VARIABLES) -> State:
-    """Return the present values of ``variables``, one tuple for each."""
+    """Return the current values of ``variables``, one tuple for each variable."""
     return [variable.read() for variable in variables]
 
 
@@ -145,7 +147,7 @@ def difference(
 ) -> list[Redo]:
     """Return the calls that change the state of ``variables`` from ``before`` to ``after``.
 
-    ``in_graph`` leaves out the variables on which no operator of a graph depends.
+    ``in_graph`` omits the variables that do not influence any operator of a graph.
     """
     return [
         variable.redo(value)
@@ -155,7 +157,9 @@ def difference(
 
 
 def all_of(state: State, others: Iterable[State]) -> list[Redo]:
-    """Return the calls that set each variable to its value in ``state``, unless all ``others`` have this value."""
+    """Return the calls that set each variable to its value in ``state``. A variable is omitted if all
+    ``others`` have this value.
+    """
     return [
         variable.redo(value)
         for variable, value, *different in zip(VARIABLES, state, *others, strict=True)
@@ -164,16 +168,18 @@ def all_of(state: State, others: Iterable[State]) -> list[Redo]:
 
 
 def put_back(before: State, variables: Sequence[Variable] = VARIABLES) -> None:
-    """Set ``variables`` to the state ``before``: after a trace, a call of the backend, or a graph that raised."""
+    """Set ``variables`` to the state ``before``. Called after a trace, a call of the backend, or a graph that
+    raised.
+    """
     for write, args in difference(present(variables), before, variables):
         write(*args)
 
 
 def changed_by(graph: fx.Graph) -> tuple[Variable, ...]:
-    """Return the variables that ``graph`` sets, which the caller of the graph restores if the graph raises."""
+    """Return the variables that ``graph`` sets. If the graph raises, its caller restores them."""
     writers = {node.target for node in graph.nodes if sets_state(node)}
     if not writers <= {variable.write for variable in VARIABLES}:
-        return VARIABLES  # other functions with several settings
+        return VARIABLES  # a function with several settings, so assume that all are set
     return tuple(variable for variable in VARIABLES if variable.write in writers)
 
 
@@ -187,7 +193,7 @@ def state_below_autocast() -> State:
 
     ``Transforms`` records the operators of such kernels under this state.
     """
-    # Autocast excludes its own dispatch key while it calls the kernel with cast arguments.
+    # While autocast calls the kernel with cast arguments, it excludes its own dispatch key.
     return [
         (False,) if _is_cast_already(variable) else value
         for variable, value in zip(VARIABLES, present(), strict=True)
@@ -195,7 +201,7 @@ def state_below_autocast() -> State:
 
 
 def _is_cast_already(variable: Variable) -> bool:
-    """Return whether the variable is autocast of a device whose dispatch key is excluded."""
+    """Return whether the variable is the autocast of a device, and its dispatch key is excluded."""
     if variable.write is not torch.set_autocast_enabled:
         return False
     key = _AUTOCAST_KEYS[variable.fixed[0]]
@@ -207,8 +213,8 @@ _AUTOCAST_KEYS = {"cpu": torch_compat.DispatchKey.AutocastCPU, "cuda": torch_com
 
 @contextmanager
 def session(log: StateLog) -> Iterator[StateLog]:
-    """Suspend the program's hooks for saved tensors, and restore torch's state at the end."""
-    # Autograd saves fakes while tracing. The program's hooks must not see fakes.
+    """Suspend the program's saved-tensor hooks. At the end, restore torch's state."""
+    # While tracing, autograd saves fakes. The program's hooks must not see these.
     set_tracing = torch_compat.saved_tensors_hooks_set_tracing
     before = set_tracing(True)
     try:
@@ -223,9 +229,9 @@ def session(log: StateLog) -> Iterator[StateLog]:
 
 
 class Region:
-    """What the program gets in the trace from the constructor of ``torch._C._InferenceMode``.
+    """Replaces ``torch._C._InferenceMode`` in the trace: the program gets it from the constructor.
 
-    The replacement code enters a region that is still open when the graph ends.
+    If a region is still open when the graph ends, the replacement code enters it.
     """
 
     # ``guard`` exists only while the mode is on outside of the trace.
@@ -244,9 +250,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A region that the trace has entered, with torch's state outside of the region and at its beginning.
+    """A region that the trace has entered. It has torch's state outside of the region and at its beginning.
 
-    ``guard`` is the real ``torch._C._InferenceMode`` that keeps the mode on in the trace.
+    ``guard`` is the real ``torch._C._InferenceMode`` object that keeps the mode on in the trace.
     """
 
     region: Region
@@ -262,12 +268,12 @@ class Regions:
         self.outer = torch.is_inference_mode_enabled()
         """Whether inference mode was on when the trace began."""
         self.used = False
-        """Whether the trace has entered a region. Tensors may then be inference tensors."""
+        """Whether the trace has entered a region, so that tensors may be inference tensors."""
         self.open: list[Open] = []
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Leave all regions that are still open when the context, a trace, ends."""
+        """At the end of the context, a trace, leave all regions that are still open."""
         try:
             yield
         finally:
@@ -283,12 +289,14 @@ class Regions:
         self.open.append(Open(region, guard, outside, present()))
 
     def leave(self) -> None:
-        """Turn the mode of the innermost open region off in the trace."""
+        """Turn off the mode of the innermost open region in the trace."""
         self.open.pop().guard.__exit__(None, None, None)
 
     def delta(self, entry: State) -> tuple[list[Redo], State]:
-        """Return the calls that enter the open regions again from ``entry``, and the state after these calls."""
-        # The graph may have set a part of the state. So each value that differs in one of the states is set.
+        """Return the calls that enter the open regions again from the state ``entry``, and the state after
+        these calls.
+        """
+        # The graph may have set a part of the state, so each value that differs in any of the states is set.
         redo: list[Redo] = []
         now = present()
         for opened in self.open:

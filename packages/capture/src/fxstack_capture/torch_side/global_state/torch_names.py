@@ -1,14 +1,14 @@
 """Guards on torch's names that a graph uses.
 
 The graph refers to torch by name in four ways. An operator (``x + 1``) calls a special method of
-``torch.Tensor``. A method node holds the name of a method. A function node is printed under the function's
+``torch.Tensor``. A method node contains the name of a method. A function node is printed under the function's
 qualified name. A torch function written in Python reads global names. The trace guards all these names as if
-the program had read them, so a replacement (``torch.Tensor.__add__ = f``, ``mock.patch("torch.relu")``)
-invalidates the entry.
+the program had read them. Therefore a replacement (``torch.Tensor.__add__ = f``,
+``mock.patch("torch.relu")``) invalidates the entry.
 
 A torch function written in Python is one node of a graph, so the interpreter does not run its bytecode.
-``global_dependencies`` finds the global names in the bytecode, and continues in each function of torch that
-it finds there. For example, ``F.relu`` reads ``torch.relu``.
+``global_dependencies`` finds the global names in its bytecode, and continues in each function of torch that
+it finds. For example, ``F.relu`` reads ``torch.relu``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _DECIDING = tuple(
 
 
 def replaced_method() -> str | None:
-    """Return a special method or property of ``torch.Tensor`` that the program has replaced, or ``None``."""
+    """Return the name of a special method or property of ``torch.Tensor`` that the program has replaced, or
+    None.
+    """
     # A graph of operators cannot express the replaced behaviour.
     for name in _DECIDING:
         if not is_original_method(name):
@@ -63,12 +65,14 @@ class NamesOfTorch:
         return self._trace.objects
 
     def guard_operators(self) -> None:
-        """Guard the special methods and properties of the tensor classes, before the first call of torch in a trace."""
+        """Guard the special methods and properties of the tensor classes. Called before the first torch call
+        of a trace.
+        """
         for cls in _CLASSES:
             self._objects.classes.note(cls, _DECIDING)
 
     def guard_target(self, target: Target) -> None:
-        """Guard the name under which the graph refers to ``target``. Called before each node is added."""
+        """Guard the name by which the graph refers to ``target``. Called before each node is added."""
         if target.target in self._known:
             return
         self._known.add(target.target)
@@ -78,7 +82,7 @@ class NamesOfTorch:
             self._guard_function(target.target)
 
     def _guard_method(self, name: str) -> None:
-        """Guard the method of ``torch.Tensor``. Break the graph if it is not torch's own."""
+        """Guard the method ``name`` of ``torch.Tensor``. Break the graph if it is not torch's own."""
         self._objects.classes.note(torch.Tensor, (name,))
         if not is_original_method(name):
             raise graph_break("unsupported-call", f"Tensor.{name}, whose name stands for another,")
@@ -94,7 +98,7 @@ class NamesOfTorch:
     def _resolve(self, name: str) -> Any:
         """Return the object that a dotted name of torch refers to. Guard each step of the name.
 
-        Return ``None`` if the name leads through an object that is neither a module nor a class.
+        Return None if the name leads through an object that is neither a module nor a class.
         """
         value: Any = torch
         for part in name.split(".")[1:]:
@@ -108,7 +112,8 @@ class NamesOfTorch:
         return None if value is ABSENT else value
 
     def is_usual(self, fn: FunctionType) -> bool:
-        """Return whether a torch function and the names that it reads are unchanged since the import, and guard them.
+        """Return whether a torch function, and the names that it reads, are unchanged since the import. Guard
+        them.
 
         Such a function may become one node.
         """
@@ -118,7 +123,7 @@ class NamesOfTorch:
         return usual
 
     def _guard_dependencies(self, fn: FunctionType) -> bool:
-        """Guard the function with its callees, and return whether all names that they read are torch's own."""
+        """Guard the function and its callees. Return whether all names that they read are torch's own."""
         functions, reads = global_dependencies(fn)
         for function in functions:
             source = pinned(function, function.__qualname__)
@@ -137,7 +142,7 @@ _KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
 
 @cache
 def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
-    """Return the chains of names that the code loads: a global name, then attributes of the global."""
+    """Return the chains of names that the code loads: first a global name, then attributes of the global."""
     chains: dict[tuple[str, ...], None] = {}
     for load in name_loads(code):
         if load.kind is Kind.READS_GLOBAL:
@@ -150,7 +155,7 @@ def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
 
 
 def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
-    """Yield the definitions that a function reads by name: (namespace, name, definition)."""
+    """Yield (namespace, name, definition) for each definition that a function reads by name."""
     for chain in _chains(fn.__code__):
         namespace = fn.__globals__
         for name in chain:
@@ -167,7 +172,7 @@ def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
 def global_dependencies(
     fn: FunctionType,
 ) -> tuple[list[FunctionType], list[tuple[dict[str, object], str, object]]]:
-    """Return ``fn`` with its callees, and the names that they read as (namespace, name, definition)."""
+    """Return ``fn`` and its callees, and the names that they read as (namespace, name, definition)."""
     functions, reads = [fn], {}
     seen = {fn}
     for function in functions:
@@ -180,6 +185,6 @@ def global_dependencies(
 
 
 def _is_followed(fn: FunctionType) -> bool:
-    """Return whether ``global_dependencies`` continues in this function of torch."""
+    """Return whether ``global_dependencies`` continues in this function."""
     module = fn.__module__ or ""
     return module.partition(".")[0] == "torch" and module not in _NOT_FOLLOWED

@@ -1,8 +1,8 @@
 """Keep torch's own compiler (``torch._dynamo``) unloaded while tracing.
 
 torch marks some of its shape functions with ``disable_dynamo``. The first call of a marked function imports
-``torch._dynamo``, which takes a second, only to disable ``torch._dynamo`` for the function. If nothing has
-imported ``torch._dynamo``, calling the unmarked function has the same result. After an import the marked
+``torch._dynamo``, only to disable it for the function. The import takes a second. As long as nothing else has
+imported ``torch._dynamo``, calling the unmarked function gives the same result. After an import, the marked
 function runs.
 """
 
@@ -22,16 +22,16 @@ from fxstack_capture.torch_compat import FunctionalTensorMode, decomposition_tab
 
 COMPILER = "torch._dynamo"
 _SHORT_CUT = "__dynamo_disable"
-"""The attribute in which torch caches the function to call instead of a marked function."""
+"""The attribute in which torch caches the function to call in place of a marked function."""
 _MARKED = torch_compat.disable_dynamo(lambda: None).__code__
 """The code object that all marked functions share."""
 
 
 @cache
 def leave_compiler_unloaded() -> None:
-    """Make marked functions run without importing torch's compiler, until other code imports it.
+    """Let marked functions run without importing torch's compiler, until other code imports it.
 
-    Called before each trace; only the first call in a process has an effect.
+    Called before each trace. Only the first call in a process has an effect.
     """
     if COMPILER in sys.modules:
         return
@@ -45,7 +45,9 @@ def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callabl
     """Return the function to call in place of ``marked`` as long as torch's compiler is not loaded."""
 
     def call(*args: object, **kwargs: object) -> Any:
-        """Call the unmarked function, or the marked function once the program has loaded torch's compiler."""
+        """Call the unmarked function. After the program has loaded torch's compiler, call the marked
+        function.
+        """
         if COMPILER not in sys.modules:
             return function(*args, **kwargs)
         with suppress(AttributeError):  # another thread has deleted the attribute
@@ -56,7 +58,7 @@ def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callabl
 
 
 def _marked_functions() -> Iterator[FunctionType]:
-    """Find the marked functions among torch's decompositions, shape functions, references and modes."""
+    """Yield the marked functions among torch's decompositions, shape functions, references and modes."""
     references = [
         torch_compat.refs,
         torch_compat.functional_refs,
@@ -77,6 +79,6 @@ def _marked_functions() -> Iterator[FunctionType]:
 
 
 def _closure_values(function: FunctionType) -> dict[str, Any]:
-    """Return the closure variables of a function, which include the function that a decorator wraps."""
+    """Return the closure variables of a function by name. The function that a decorator wraps is one of them."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if cell != CellType()}

@@ -1,8 +1,8 @@
 """Numbers in small CPU tensors that guards can read, for example the step counts of optimizers.
 
-An optimizer adds one to a tensor, reads the number of the tensor, and branches on the number. The number is
-the value of the tensor at the start of the call, which a guard may read, plus the additions of the graph.
-Therefore tracing knows the number, as it knows any other argument.
+An optimizer adds one to a tensor, reads its number, and branches on the number. The number is the value of
+the tensor at the start of the call, which a guard may read, plus the additions in the graph. Therefore
+tracing knows the number, as it knows any other argument.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args
 
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
-"""The limit for each dtype below which all integers are exact."""
+"""Maps a dtype to the limit below which it represents all integers exactly."""
 
 _IS_WHOLE: Callable[[Any], bool] = float.is_integer
 
 
 class Counters:
-    """Known numbers in CPU tensors of one number, by storage.
+    """Known numbers in CPU tensors with one element, by storage.
 
-    The tracer notes each constructor and each write. ``number`` is asked where the program reads a tensor as a number.
+    The tracer records each constructor and each write. Where the program reads a tensor as a number, the
+    tracer asks ``number``.
     """
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._added: dict[int, float] = {}
-        """By storage: the sum of the additions, or NaN after any other write."""
+        """Maps a storage to the sum of the additions to its number. NaN after any other write."""
         self._constructed: dict[int, float] = {}
-        """By storage: the number that the constructor of the tensor put into the storage."""
+        """Maps a storage to the number that the constructor of its tensor stored."""
         self._read: dict[int, Any] = {}
 
     def note_made(self, target: object, args: Args, result: Any) -> None:
-        """Note a recorded call. Its number is known if it is a constructor such as ``torch.tensor(0)``."""
+        """Record a call. If it is a constructor such as ``torch.tensor(0)``, the number of its result is
+        known.
+        """
         value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
         if value_in is not None and _is_small(result) and not result.is_complex():
             value = value_in(args)
@@ -51,7 +54,9 @@ class Counters:
                 self._constructed[result.untyped_storage()._cdata] = float(value)
 
     def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
-        """Note a write to ``tensor``. ``added`` is the number that the write adds, or ``None`` for another write."""
+        """Record a write to ``tensor``. ``added`` is the number that the write adds. None for any other
+        write.
+        """
         key = tensor.untyped_storage()._cdata
         before = self._added.get(key, 0.0)
         if added is None or not _is_small(tensor):
@@ -60,7 +65,7 @@ class Counters:
             self._added[key] = before + added
 
     def number(self, tensor: torch.Tensor) -> Any:
-        """Return the present number in ``tensor``, or ``None`` if tracing does not know the number."""
+        """Return the current number in ``tensor``. None if tracing does not know it."""
         if not _is_small(tensor) or tensor.dtype not in _EXACT:
             return None
         added = self._added.get(tensor.untyped_storage()._cdata, 0.0)
@@ -70,9 +75,10 @@ class Counters:
         return None if start is None else start + added if added else start
 
     def _initial_number(self, tensor: torch.Tensor, *, counting: bool) -> Any:
-        """Return the number that the tensor had before the additions of the graph, or ``None``.
+        """Return the number that the tensor had before the additions of the graph, or None.
 
-        ``counting``: the graph has added to the number. Guards then keep the sum exact in the dtype.
+        ``counting``: the graph has added to the number. Guards then make sure that the sum is exact in the
+        dtype.
         """
         key = tensor.untyped_storage()._cdata
         if key in self._constructed:
@@ -89,7 +95,9 @@ class Counters:
         return value
 
     def _read_input(self, tensor: torch.Tensor) -> tuple[Any, float, Any]:
-        """Read the number of an input tensor. Return the number as a constant or symbol, its value, and its source."""
+        """Read the number of an input tensor. Return it as a constant or symbol, with its value and its
+        source.
+        """
         tracer = self._tracer
         original, tensor_source = tracer.original_of(tensor)
         if original is None or tensor_source is None:
@@ -106,7 +114,7 @@ class Counters:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a single number that fills its storage in host memory."""
+    """Return whether a tensor in host memory has a single number that fills its storage."""
     return (
         tensor.dim() == 0
         and tensor.device.type == "cpu"
@@ -116,7 +124,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
 
 
 def additions(target: object, args: Args, kwargs: object) -> dict[int, float]:
-    """Return the integer that the call adds to each tensor, by the id of the tensor."""
+    """Return the integer that the call adds to each tensor: id of the tensor -> integer."""
     if target not in _ADDERS or kwargs or len(args) != 2 or not _is_whole(args[1]):
         return {}
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
@@ -124,7 +132,7 @@ def additions(target: object, args: Args, kwargs: object) -> dict[int, float]:
 
 
 def _is_whole(value: object) -> bool:
-    """Return whether a number has an integer value (2 or 2.0), so that repeated additions are exact."""
+    """Return whether a number has an integer value (2 or 2.0). Repeated additions are then exact."""
     return type(value) is int or (type(value) is float and value.is_integer())
 
 
@@ -132,7 +140,7 @@ _ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch_compat.foreach_add
 
 
 def _first(args: Args) -> Any:
-    """Return the only positional argument of a constructor, or None if there are more."""
+    """Return the only positional argument of a constructor. None if there are more."""
     return args[0] if len(args) == 1 else None
 
 

@@ -1,10 +1,11 @@
 """Input numbers of a trace, and numbers that the program computes from one input number by C functions.
 
-An input number is a constant or a symbol. A function of an input number without a symbolic form becomes an
-input of its own, whose source computes the function (``NumberFormulas``). A guard computes such a source step
-by step. Therefore a function of ``0.5 * (step - warmup)`` can be guarded like a function of ``step``. A formula
-in which the number occurs several times is one step (``native.formula``), which repeats the operations of the
-program in their order: floats are never simplified.
+An input number is a constant or a symbol. If a function of an input number has no symbolic form, its result
+becomes an additional input, and the source of this input computes the function (``NumberFormulas``). A guard
+computes such a source step by step. Therefore a function of ``0.5 * (step - warmup)`` can be guarded like a
+function of ``step``. If the number occurs several times in a formula, the formula is one step
+(``native.formula``). This step repeats the operations of the program in their order, because floats are never
+simplified.
 """
 
 from __future__ import annotations
@@ -47,31 +48,33 @@ _EXACT: Mapping[type, Callable[..., Any]] = MappingProxyType(
         ToFloat: float,
     }
 )
-"""Operations on integers, which are exact in any order."""
+"""Operations on integers that are exact in any order."""
 
 _MAX_STEPS = 256
-"""Maximum number of steps of a formula (``native/guard_tree/formulas.c``)."""
+"""The largest number of steps of a formula (``native/guard_tree/formulas.c``)."""
 
 _AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
 
 Step: TypeAlias = "tuple[Any, ...] | None"
-"""A step of ``native.formula``: None (the number), ``(constant,)``, or a function with positions of steps."""
+"""A step of ``native.formula``: None (the input number), ``(constant,)``, or a function with the positions of
+its operands.
+"""
 
 Placed = tuple["Source", Any]
-"""A source, and the present number of the source."""
+"""A pair: a source, and its number in this call."""
 
 
 class NumberFormulas:
-    """The formulas of one trace. Equal formulas have the same source."""
+    """The formulas of one trace. Equal formulas have one source."""
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
         self._known: dict[tuple[Source, str, str], Source] = {}
 
     def source_of(self, expr: object, value: float) -> Source | None:
-        """Return the source of ``expr``, whose present value is ``value``.
+        """Return the source that computes ``expr``. ``value`` is the value of ``expr`` in this call.
 
-        Return ``None`` if ``expr`` depends on several input numbers or on a drawn number.
+        Return None if ``expr`` depends on several input numbers or on a drawn number.
         """
         placed = self._place(expr) or self._whole(expr)
         if placed is None or type(placed[1]) is not type(value) or placed[1] != value:
@@ -79,11 +82,11 @@ class NumberFormulas:
         return placed[0]
 
     def _place(self, expr: sympy.Expr) -> Placed | None:
-        """Return the source and the number of a formula in which the input number occurs once, else ``None``."""
+        """Return the source and the number of a formula that contains the input number once. Otherwise None."""
         primary = self._geometry.primary.get(expr)
         if primary is not None:
             source, number = primary
-            # Guards run before the frame draws its numbers.
+            # Guards run before the frame draws its numbers, so no source can compute from them.
             drawn = self._geometry.drawn_at(expr) is not None
             return None if drawn or number.node.hint is None else (source, number.node.hint)
         computed = self._geometry.computed.get(expr)
@@ -101,7 +104,7 @@ class NumberFormulas:
         return None
 
     def _whole(self, expr: sympy.Expr) -> Placed | None:
-        """Place a formula in which a number occurs several times."""
+        """Return the source and the number of a formula that contains a number several times."""
         inputs: dict[Source, Any] = {}
         steps: dict[Hashable, Step] = {}
         if self._position(expr, steps, inputs) is None or len(steps) > _MAX_STEPS or len(inputs) != 1:
@@ -119,7 +122,8 @@ class NumberFormulas:
         return self._known.setdefault(key, Converted(source, formula)), result
 
     def _position(self, expr: object, steps: dict[Hashable, Step], inputs: dict[Source, Any]) -> int | None:
-        """Return the position of the step that computes ``expr``, or None if C has no equal step. Add missing steps.
+        """Return the position of the step that computes ``expr``. Add missing steps. None if C has no equal
+        step.
 
         The input numbers of the formula are added to ``inputs``.
         """
@@ -149,7 +153,9 @@ class NumberFormulas:
         return position
 
     def _operation(self, function: Callable[..., Any], operands: Args) -> Placed | None:
-        """Place an operation whose other operand, if any, is a constant."""
+        """Return the source and the number of an operation. Its other operand, if there is one, is a
+        constant.
+        """
         if len(operands) == 1:
             placed = self._place(operands[0])
             return None if placed is None else self._step(placed, function, "")
@@ -162,18 +168,23 @@ class NumberFormulas:
         return self._with_constant(self._place(left), right, f"__r{name[2:]}")
 
     def _with_constant(self, placed: Placed | None, constant: float, name: str) -> Placed | None:
-        """Apply the method ``name`` of ``constant`` to a placed number. Integers beside floats must be exact."""
+        """Apply the method ``name`` of ``constant`` to a placed number.
+
+        If one of the two is a float, an integer must be exact as a float.
+        """
         if placed is None or type(constant) not in (int, float):
             return None
         if type(placed[1]) is float and type(constant) is int:
-            # The method of an integer does not accept a float. Python itself converts the integer first.
+            # The methods of an integer do not accept a float. Python converts the integer first.
             if abs(constant) > EXACT:
                 return None
             constant = float(constant)
         return self._step(placed, getattr(constant, name), repr(constant))
 
     def _step(self, placed: Placed, by: Callable[[Any], Any], constant: str) -> Placed | None:
-        """Return the source and number of ``by`` applied to a placed number. ``constant`` makes the step unique."""
+        """Return the source and the number of ``by`` applied to a placed number. ``constant`` makes the step
+        unique.
+        """
         source, value = placed
         try:
             result = by(value)
@@ -186,7 +197,7 @@ class NumberFormulas:
 
 
 def _add(key: Hashable, step: Step, steps: dict[Hashable, Step]) -> int:
-    """Return the position of the step with ``key``, which is added if it is missing."""
+    """Return the position of the step with ``key``. A missing step is added."""
     steps.setdefault(key, step)
     return list(steps).index(key)
 
@@ -203,7 +214,9 @@ class InputNumbers:
         self._symbols: dict[Source, Any] = {}
 
     def enter(self, value: float, source: Source) -> Any:
-        """Return the constant or symbol of an input number, with its guards (``TorchSide.enter_number``)."""
+        """Return the constant or symbol of an input number, and guard it. ``TorchSide.enter_number`` calls
+        this.
+        """
         trace, contract = self._trace, self._trace.contract
         kind = plan_number(value, source, self._history, trace.options, contract, choices=trace.choices)
         if kind is Kind.STATIC or not can_be_symbolic(value):
@@ -216,9 +229,10 @@ class InputNumbers:
         return self._symbol(value, source)
 
     def place_of(self, number: Any) -> Source | None:
-        """Return the source that computes a symbolic number from one input number; None if there is none.
+        """Return the source that computes a symbolic number from one input number. None if there is none.
 
-        ``function_of`` asks for it, and the read of a list item at a symbolic index (``TorchSide.place_of``).
+        ``function_of`` calls this, and so does the read of a list item at a symbolic index
+        (``TorchSide.place_of``).
         """
         hint = number.node.hint
         return None if hint is None else self._formulas.source_of(number.node.expr, hint)
@@ -228,8 +242,8 @@ class InputNumbers:
         """Return the result of ``fn``, a C function without effects, for a symbolic number of an input.
 
         A guard computes ``fn`` again, so the result is exact. If ``fn`` raises for the number of another
-        call, the guard fails. Return ``None`` for a number that is drawn, that depends on several inputs, or
-        that is not known yet. Return ``None`` if the result cannot be symbolic.
+        call, the guard fails. Return None if the number is drawn, depends on several inputs, or is not known
+        yet. Return None if the result cannot be symbolic.
         """
         source = self.place_of(number)
         if source is None:
@@ -249,7 +263,7 @@ class InputNumbers:
         return self._functions[computed]
 
     def _symbol(self, value: float, source: Source) -> Any:
-        """Return the symbol of ``source``, made at its first use with the present value ``value``."""
+        """Return the symbol of ``source``. The first use makes it, with the value of this call, ``value``."""
         if source not in self._symbols:
             whole = isinstance(value, int)
             self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))

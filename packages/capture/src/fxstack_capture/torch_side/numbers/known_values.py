@@ -1,8 +1,8 @@
 """Values of tensors that the program computes from constants: ``torch.linspace(0, rate, depth)[2].item()``.
 
 If Python needs the value of a tensor, the tracer collects the nodes that compute the tensor. If the nodes are
-few, read no input and draw no random numbers, the tracer really runs them. The result is the value that the
-graph would compute in every call.
+few, read no input and draw no random numbers, the tracer runs them for real. The graph would compute the same
+value in every call.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fxstack_capture.torch_side.fakes.writes import OperatorMode
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: at most 256 operators on at most 4,096 elements. ``nonzero`` and masks of such tensors break the
-# graph.
+# Limits: at most 256 operators on at most 4,096 elements are run. ``nonzero`` and masks of such tensors break
+# the graph.
 
 _MAX_NODES = 256
 _MAX_ELEMENTS = 4096
@@ -32,11 +32,11 @@ _UNWRITTEN = frozenset(
 
 
 class _NotKnownError(Exception):
-    """The value depends on more than the program's constants."""
+    """Raised if a value depends on more than the program's constants."""
 
 
 def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a real tensor with the value of the fake ``tensor``, or ``None`` for an unknown value."""
+    """Return a real tensor with the value of the fake ``tensor``. None if the value is unknown."""
     if type(tensor) is not FakeTensor or tracer.transforms.inside:
         return None
     node = tracer.builder.maker_of(tensor)
@@ -52,7 +52,7 @@ def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | Non
 
 
 def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
-    """Return ``last`` and all nodes that ``last`` depends on, in graph order."""
+    """Return ``last`` and all nodes on which it depends, in graph order."""
     history: set[fx.Node] = set()
     waiting = [last]
     while waiting:
@@ -68,7 +68,9 @@ def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
 
 
 def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
-    """Raise ``_NotKnownError`` for an input, a node of unknown kind, or a tensor that is large or written to."""
+    """Raise ``_NotKnownError`` for an input, a node of unknown kind, a large tensor, or a tensor that is
+    written to.
+    """
     if node.op != "call_method" and not (node.op == "call_function" and isinstance(node.target, _CALLABLE)):
         raise _NotKnownError
     for fake in torch_compat.tree_leaves(node.meta.get("val")):
@@ -77,7 +79,7 @@ def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether a fake is a CPU tensor small enough that computing its value costs little."""
+    """Return whether a fake is a CPU tensor that is small enough to compute its value quickly."""
     return (
         type(value) is FakeTensor
         and value.device.type == "cpu"
@@ -98,7 +100,7 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
 
 
 def _call(node: fx.Node, args: Args, kwargs: Kwargs) -> Any:
-    """Return the result of the target of a node, called on real tensors."""
+    """Return the result of the node's target, called on real tensors."""
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     assert callable(node.target)
@@ -107,7 +109,7 @@ def _call(node: fx.Node, args: Args, kwargs: Kwargs) -> Any:
 
 def _demand_like(value: object, fake: object) -> None:
     """Raise ``_NotKnownError`` if the dtype or the shape of the real result differs from the fake."""
-    # The autocast state or the default dtype may have changed since the node was made.
+    # The autocast state or the default dtype may differ from those when the node was made.
     leaves = torch_compat.tree_leaves
     for real, leaf in zip(leaves(value), leaves(fake), strict=True):
         if real.dtype != leaf.dtype or real.shape != leaf.shape:
@@ -115,7 +117,9 @@ def _demand_like(value: object, fake: object) -> None:
 
 
 class _Checked(OperatorMode):
-    """Raises ``_NotKnownError`` for each operator of ``_run`` that draws random numbers or writes."""
+    """Raises ``_NotKnownError`` for each operator of ``_run`` that draws random numbers or writes to a
+    tensor.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         random = torch.Tag.nondeterministic_seeded in func.tags

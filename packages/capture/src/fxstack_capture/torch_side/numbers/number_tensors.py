@@ -1,8 +1,8 @@
-"""Tensors of unknown numbers, alone or in (nested) lists: ``torch.tensor([rows, columns])``.
+"""Tensors made from unknown numbers, alone or in (nested) lists: ``torch.tensor([rows, columns])``.
 
-A symbolic number becomes a tensor and stays symbolic. A tensor with one element, whose number torch would
-read, stays a tensor. The rule stacks the tensors of a list. torch itself handles other lists, with the plain
-numbers.
+A symbolic number becomes a tensor, and stays symbolic. A tensor with one element stays a tensor, although
+torch would read its number. The rule stacks the tensors of a list. Torch itself handles any other list, with
+the plain numbers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _REAL = (float, torch.SymFloat)
 _LISTS = (list, tuple, torch.Size)
 _MAX_EXACT_INTEGER = 2**53
-"""The largest integer up to which a conversion to a dtype of such a list is exact."""
+"""The largest integer up to which a conversion to one of the dtypes of such lists is exact."""
 
 SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
-"""Keywords of operators that require numbers."""
+"""Keyword arguments of operators that must be numbers."""
 
 
 def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str, Any]:
-    """Return ``kwargs`` with numbers in place of tensors for the keywords ``alpha``, ``beta`` and ``value``."""
-    # Eager calls ``item()`` in C++, so Python never sees the number.
+    """Return ``kwargs``. For the keywords ``alpha``, ``beta`` and ``value``, numbers replace tensors without
+    dimensions.
+    """
+    # Eager calls ``item()`` in C++, so Python code never gets the number.
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
     return {
         name: tracer.number_in(value)
@@ -42,7 +44,10 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: Kwargs) -> dict[str
 
 
 def can_make(data: object, kwargs: Kwargs) -> bool:
-    """Return whether ``make`` can make ``torch.tensor(data, **kwargs)``: an item is unknown, and all fit the dtype."""
+    """Return whether ``make`` can make ``torch.tensor(data, **kwargs)``.
+
+    This is so if an item is unknown, and all items fit the dtype.
+    """
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
         return False
@@ -67,7 +72,7 @@ def _leaves(data: Any) -> Iterator[Any]:
 
 
 def _shape(data: Any) -> tuple[int, ...] | None:
-    """Return the sizes of a nested list, or ``None`` if its lists have different lengths."""
+    """Return the sizes of a nested list. None if its lists have different lengths."""
     if type(data) not in _LISTS:
         return ()
     shapes = {_shape(item) for item in data}
@@ -76,20 +81,20 @@ def _shape(data: Any) -> tuple[int, ...] | None:
 
 
 def _dtype_of(leaves: list[Any], kwargs: Kwargs) -> torch.dtype:
-    """Return the dtype that torch gives a tensor of all leaves."""
+    """Return the dtype that torch gives to a tensor of all these leaves."""
     dtype: torch.dtype | None = kwargs.get("dtype")
     return dtype or reduce(torch.promote_types, map(_own_dtype, leaves))
 
 
 def _own_dtype(leaf: object) -> torch.dtype:
-    """Return the dtype that torch gives a tensor of this number alone."""
+    """Return the dtype that torch gives to a tensor of this number alone."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     return torch.get_default_dtype() if type(leaf) in _REAL else torch.int64
 
 
 def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
-    """Return whether the tensor of a list gets the same value from the graph as from torch, which reads the number."""
+    """Return whether the graph gives the same value as torch, which reads the number, for an item of a list."""
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
@@ -97,27 +102,31 @@ def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
 
 
 def _is_one_number(tensor: torch.Tensor) -> bool:
-    """Return whether torch converts the tensor, as an item of a list, to a number: it has one element."""
+    """Return whether torch would convert the tensor, an item of a list, to a number. It then has one element."""
     plain = type(tensor) is FakeTensor and tensor.layout is torch.strided
     sizes = plain and all(type(size) is int and size == 1 for size in tensor.shape)
     return sizes and tensor.device.type == "cpu"
 
 
 def _keeps_value(source: torch.dtype, target: torch.dtype) -> bool:
-    """Return whether a conversion through a Python number gives the same value as a conversion of the tensor."""
+    """Return whether converting through a Python number gives the same value as converting the tensor."""
     if source == target or (source.is_floating_point and target.is_floating_point):
         return True
     return source in _EXACT and not target.is_complex and torch.promote_types(source, target) == target
 
 
 _EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-"""Python's int holds the values, and converts them like torch: through float64 for floats."""
+"""The dtypes whose values a Python int represents. Python converts the int as torch does, for floats through
+float64.
+"""
 
 
 def _converts_exactly(value: Any, real: bool) -> bool:
-    """Return whether a plain or symbolic number converts to the dtype exactly. ``real``: the dtype is a float dtype."""
+    """Return whether a plain or symbolic number converts to the dtype exactly. ``real`` says that it is a
+    float dtype.
+    """
     kind = type(value)
-    if kind is torch.SymInt:  # torch raises the error for a number that is too large
+    if kind is torch.SymInt:  # if the number is too large, torch raises the error
         value = 0 if value.node.hint is None else value.node.hint
     elif kind is not int:
         return real and kind in _REAL
@@ -126,7 +135,7 @@ def _converts_exactly(value: Any, real: bool) -> bool:
 
 
 def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
-    """Record ``torch.tensor(data, **kwargs)`` for data of which ``can_make`` is true, and return the tensor."""
+    """Record ``torch.tensor(data, **kwargs)``, and return the tensor. ``can_make`` is true for ``data``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
     leaves = list(_leaves(data))
@@ -140,7 +149,9 @@ def make(tracer: TracerProtocol, data: object, kwargs: Kwargs) -> Any:
 
 
 def _warn_of_gradients() -> None:
-    """Let torch warn that the result has no gradient. Torch gives the warning once in a process."""
+    """Let torch warn that the result has no gradient. Torch gives this warning once in a process. Break the
+    graph if the warning is an error.
+    """
     try:
         torch.tensor([torch.zeros((), requires_grad=True)] * 2)
     except UserWarning as error:
@@ -157,7 +168,7 @@ def _record_nested(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -
 
 
 def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``Tensor.new_tensor``, which has the defaults of the tensor's dtype and device."""
+    """Apply the rule for ``Tensor.new_tensor``. Its defaults are the dtype and device of the tensor."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
         tensor, data = args
         explicit = {name: value for name, value in kwargs.items() if value is not None}
@@ -170,12 +181,12 @@ def new_tensor(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwarg
 
 
 def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
-    """Record a tensor of one element as a scalar of the dtype, without its gradient."""
+    """Record a tensor of one element as a scalar of the dtype. The scalar has no gradient."""
     if tensor.requires_grad:
         tensor = tracer.call(torch.Tensor.detach, (tensor,), {})
     number = tracer.record(torch.Tensor.reshape, (tensor, ()), {})
     if dtype.is_floating_point and tensor.dtype != dtype:
-        number = tracer.record(torch.Tensor.to, (number, torch.float64), {})  # the type of Python's float
+        number = tracer.record(torch.Tensor.to, (number, torch.float64), {})  # the dtype of Python's float
     return number if number.dtype == dtype else tracer.record(torch.Tensor.to, (number, dtype), {})
 
 
@@ -184,6 +195,6 @@ def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) 
     dtype = options["dtype"]
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)
-    # A number that is too large for the dtype becomes infinite.
+    # If a number is too large for the dtype, it becomes infinite.
     wide = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
     return tracer.record(torch.Tensor.to, (wide, dtype), {})

@@ -1,8 +1,8 @@
 """``tensor[i]`` with a symbolic number ``i``, recorded as ``select``.
 
-torch's ``__getitem__`` reads the value of an index. The value would be specialised, and the number of a
-tensor has no value while tracing. ``select`` accepts a symbolic number. So the rule records ``select`` at the
-dimension of the index, and then the rest of the subscription.
+torch's ``__getitem__`` would read the value of the index. That would specialise the value, and the number of
+a tensor has no value while tracing. ``select`` accepts a symbolic number. Therefore the rule records
+``select`` for the dimension of the index, and then the rest of the subscript.
 """
 
 from __future__ import annotations
@@ -53,19 +53,18 @@ def write(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 
 def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
-    """Return ``index`` with numbers in place of the integer tensors whose numbers torch would read."""
-    # The numbers of slices determine sizes that depend on data, so the options must allow data-dependent
-    # numbers.
+    """Return ``index``. If torch would read the number of an integer tensor, the number replaces the tensor."""
+    # The numbers in slices determine sizes that depend on tensor data. The options must allow this.
     if tracer.transforms.inside:
         return index
 
     def number(value: object) -> Any:
-        """Return the known constant of an index tensor, else its number in the graph."""
+        """Return the known constant of an index tensor. If it is unknown, return its number in the graph."""
         constant = known_values.value_of(tracer, value)
         return tracer.number_in(value) if constant is None else int(constant)
 
     def item(value: object) -> Any:
-        """Replace index tensors of one element, also in the bounds of a slice, by numbers."""
+        """Replace an index tensor of one element by its number. This includes the bounds of slices."""
         if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
             bounds = (value.start, value.stop, value.step)
             return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
@@ -75,18 +74,18 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
-    """Return whether the value is a tensor of integers, which torch reads as a number if it is one number."""
+    """Return whether the value is an integer tensor. If it has one element, torch reads it as a number."""
     return type(value) is FakeTensor and value.dtype in _INTEGERS
 
 
 def _is_refused(tensor: torch.Tensor) -> bool:
-    """Return whether autograd rejects an assignment to ``tensor``: it is a leaf that requires grad."""
+    """Return whether autograd rejects an assignment to ``tensor``, because it is a leaf that requires grad."""
     may_be_leaf = tensor.requires_grad and writes.is_leaf(tensor) is not False
     return bool(may_be_leaf and torch.is_grad_enabled())
 
 
 def _has_symbol(index: object) -> bool:
-    """Return whether an item is symbolic, and the dimensions of all items are known."""
+    """Return whether an item is symbolic, and the number of dimensions of each item is known."""
     if type(index) is torch.SymInt:
         return True
     return (
@@ -97,7 +96,7 @@ def _has_symbol(index: object) -> bool:
 
 
 def _dimensions(item: object) -> int | None:
-    """Return the number of tensor dimensions that an item indexes, or ``None`` for an unknown number."""
+    """Return the number of tensor dimensions that an item indexes. None if it is unknown."""
     if item is None or isinstance(item, EllipsisType):
         return 0
     if isinstance(item, torch.Tensor):
@@ -106,7 +105,7 @@ def _dimensions(item: object) -> int | None:
 
 
 def _is_outside(tensor: torch.Tensor, index: object) -> bool:
-    """Return whether a number of the program is out of range. Its value is then in the text of the error."""
+    """Return whether a number of the program is out of range. The error text then contains its value."""
     items, behind = _items(tensor, index)
     dim = 0
     for item in items:
@@ -117,7 +116,7 @@ def _is_outside(tensor: torch.Tensor, index: object) -> bool:
 
 
 def _as_numbers(index: Any) -> Any:
-    """Return the index with present values, so that torch raises its error with the numbers in the text."""
+    """Return the index with current values. Torch then raises its error with these numbers in the text."""
     if type(index) is tuple:
         return tuple(map(_as_numbers, index))
     return int(index) if _has_value(index) else index
@@ -129,7 +128,9 @@ def _has_value(item: object) -> bool:
 
 
 def _items(tensor: torch.Tensor, index: object) -> tuple[tuple[Any, ...], int]:
-    """Return the items of ``index`` with an ellipsis, and how many dimensions of ``tensor`` it stands for."""
+    """Return the items of ``index``, including an ellipsis, and the number of dimensions that the ellipsis
+    stands for.
+    """
     items = index if type(index) is tuple else (index,)
     if not any(isinstance(item, EllipsisType) for item in items):
         items = (*items, ...)
@@ -139,14 +140,15 @@ def _items(tensor: torch.Tensor, index: object) -> tuple[tuple[Any, ...], int]:
 def _select_symbolic(
     tracer: TracerProtocol, tensor: torch.Tensor, index: object
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
-    """Return the tensor after ``select`` for the symbolic indices, and the rest of the index."""
+    """Return the tensor after ``select`` for each symbolic index, and the rest of the index."""
     items, behind = _items(tensor, index)
     last = max(position for position, item in enumerate(items) if type(item) is torch.SymInt)
     rest: list[Any] = []
     dim = 0
     for position, item in enumerate(items):
         if type(item) is torch.SymInt:
-            with tracer.geometry.env.scalar_outputs_allowed():  # the storage offset depends on data, too
+            # the storage offset also depends on tensor data
+            with tracer.geometry.env.scalar_outputs_allowed():
                 tensor = tracer.record(torch.select, (tensor, dim, item), {})
             continue
         if (
@@ -158,4 +160,5 @@ def _select_symbolic(
             continue
         rest.append(item)
         dim += behind if isinstance(item, EllipsisType) else _dimensions(item) or 0
-    return tensor, () if len(rest) == 1 else tuple(rest)  # a single rest item is ``...``
+    # if only ``...`` is left, nothing remains to be indexed
+    return tensor, () if len(rest) == 1 else tuple(rest)

@@ -1,4 +1,6 @@
-"""Symbolic numbers as graph nodes. A symbol is an input. An expression is computed at its first use."""
+"""Symbolic numbers as graph nodes. A symbol is an input of the graph. An expression is computed at its first
+use.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from fxstack_capture.torch_compat import OptimizedPythonReferenceAnalysis, sympy
 
 
 class GraphAnalysis(OptimizedPythonReferenceAnalysis):
-    """Computes sympy functions on nodes. Python arithmetic replaces the operations that torch leaves to sympy."""
+    """Computes sympy functions on nodes. Where torch leaves operations to sympy, Python arithmetic replaces
+    them.
+    """
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
@@ -42,7 +46,7 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):
 class Symbols:
     """Maps sympy symbols and expressions to nodes of ``graph``. Each expression is computed once.
 
-    ``placeholder`` adds an input to the graph.
+    ``placeholder`` is a function that adds an input to the graph.
     """
 
     def __init__(
@@ -52,20 +56,22 @@ class Symbols:
         self._graph = graph
         self._placeholder = placeholder
         self.sources: Mapping[sympy.Symbol, tuple[Source, Any]] = geometry.primary
-        """The source of each input symbol, and the symbolic number of the symbol alone."""
+        """The source of each input symbol, and a symbolic number that consists of the symbol alone."""
         self._nodes: dict[sympy.Basic, fx.Node] = {}
 
     def bind(self, value: Any, node: fx.Node) -> None:
-        """Note that ``node`` computes the symbolic number ``value``, for example the result of ``item()``."""
+        """Record that ``node`` computes the symbolic number ``value``, for example the result of ``item()``."""
         self._nodes.setdefault(value.node.expr, node)
 
     def can_compute(self, expr: sympy.Basic) -> bool:
-        """Return whether each symbol of ``expr`` is an input or a computed float, or has a node."""
+        """Return whether ``expr`` can be computed: each of its symbols is an input, a computed float, or has
+        a node.
+        """
         sources = (self._nodes, self.sources, self._geometry.computed)
         return all(any(symbol in source for source in sources) for symbol in expr.free_symbols)
 
     def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
-        """Return whether a node after the node ``mark`` computes ``symbol``, for example inside of a nested graph."""
+        """Return whether a node after ``mark`` computes ``symbol``, for example inside of a nested graph."""
         node = self._nodes.get(symbol)
         return node is not None and mark < node
 
@@ -74,7 +80,9 @@ class Symbols:
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in removed}
 
     def is_new(self, result: Any) -> bool:
-        """Return whether ``result`` is or holds a symbolic number that needs a node: a symbol in it has none yet."""
+        """Return whether ``result`` is or contains a symbolic number that needs a node, because a symbol of
+        it has none.
+        """
         if isinstance(result, (tuple, list)):
             return any(self.is_new(item) for item in result)
         if not symbolic_number(result):
@@ -82,7 +90,7 @@ class Symbols:
         return not self.can_compute(result.node.expr)
 
     def node_of(self, value: Any) -> Any:
-        """Return the node of a symbolic number, or a plain number if the expression is constant."""
+        """Return the node of a symbolic number. If its expression is constant, return the plain number."""
         expr = value.node.expr
         if expr.is_number or expr in (sympy.true, sympy.false):
             return value.node.pytype(expr)
@@ -91,24 +99,30 @@ class Symbols:
             if type(value) is torch.SymInt and not expr.is_Symbol:
                 if not value.node.shape_env.demand_words(expr, self._may_grow):
                     return int(value)
-                expr = value.node.expr  # a guard may have simplified the expression
+                expr = value.node.expr  # use the current expression, which a guard may have simplified
             node = self._compute(expr, value)
         return node
 
     def _may_grow(self, symbol: sympy.Symbol) -> bool:
-        """Return whether the symbol is a number of the program. Sizes are limited, because their tensors exist."""
+        """Return whether the symbol is a number of the program. A size is limited, because its tensor exists."""
         return symbol in self.sources and not isinstance(
             self.sources[symbol][0], Size | Stride | StorageOffset
         )
 
     def assumed(self, expr: sympy.Basic, value: torch.SymBool) -> fx.Node:
-        """Return the node that computes ``expr``, an assumption, for its assertion. ``value``: its symbolic bool."""
-        # The assumption already simplifies ``value`` itself.
+        """Return the node that computes ``expr``, an assumption. The graph asserts it.
+
+        ``value`` is the symbolic bool of the assumption.
+        """
+        # ``value`` cannot be used, because the assumption has already simplified it.
         node = self._nodes.get(expr)
         return self._compute(expr, value) if node is None else node
 
     def _compute(self, expr: sympy.Basic, value: object) -> fx.Node:
-        """Add nodes that compute ``expr``, and return the last. ``value``: the symbolic number of ``expr``, if any."""
+        """Add nodes that compute ``expr``, and return the last node.
+
+        ``value`` is the symbolic number of ``expr``, if there is one.
+        """
         graph = self._graph
         tracer = fx.proxy.GraphAppendingTracer(graph)
         names = sorted(expr.free_symbols, key=str)
@@ -126,7 +140,7 @@ class Symbols:
         return node
 
     def _float_node(self, symbol: sympy.Symbol) -> fx.Node:
-        """Add the node of the program's own float operation, whose result is ``symbol``, and return it."""
+        """Add a node for the float operation of the program whose result is ``symbol``. Return the node."""
         computed = self._geometry.computed[symbol]
         operands = [self._operand(operand) for operand in computed.operands]
         node = self._graph.call_function(computed.operation.function, tuple(operands))
@@ -135,27 +149,29 @@ class Symbols:
         return node
 
     def _operand(self, operand: object) -> Any:
-        """Return the node of an operand of the program's own float operation, or a plain operand itself."""
+        """Return the node of an operand of a float operation. A plain operand is returned unchanged."""
         if not isinstance(operand, sympy.Basic):
             return operand
         node = self._nodes.get(operand)
         return self._compute(operand, None) if node is None else node
 
     def bind_input(self, symbol: sympy.Symbol) -> None:
-        """Add an input of the graph for ``symbol``, a size of an input, unless it has a node. Called at the end."""
+        """Add an input of the graph for ``symbol``, a size of an input, unless it has a node. Called at the
+        end.
+        """
         node = self._nodes.get(symbol)
         if node is None or node._erased:
             self._nodes.pop(symbol, None)
             self._symbol_node(symbol)
 
     def _symbol_node(self, symbol: sympy.Symbol) -> fx.Node:
-        """Return the node of a symbol: an input, a computed float, or the bool in a tensor as a number."""
+        """Return the node of a symbol: an input, a computed float, or the number of a bool in a tensor."""
         node = self._nodes.get(symbol)
         if node is None and symbol in self._geometry.computed:
             node = self._nodes[symbol] = self._float_node(symbol)
         truth = self._nodes.get(sympy.Eq(symbol, 1))
         if node is None and symbol not in self.sources and truth is not None:
-            # The bool in a tensor is the expression ``symbol == 1``: ``float`` of it is the symbol itself.
+            # The bool in a tensor is the expression ``symbol == 1``, so its ``float`` is the symbol.
             node = self._nodes[symbol] = self._graph.call_function(torch.sym_ite, (truth, 1, 0))
             value = torch.sym_ite(truth.meta["val"], 1, 0)
             node.meta.update(val=value, example_value=value)
@@ -166,7 +182,7 @@ class Symbols:
 
 
 def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
-    """Write ``meta["val"]`` of the nodes after ``last``, computed from the values of their arguments."""
+    """Write ``meta["val"]`` of the nodes after ``last``. It is computed from the values of their arguments."""
     node = last.next
     while node is not graph._root:
         args = fx.map_arg(node.args, lambda n: n.meta["val"])

@@ -1,9 +1,9 @@
 """Replacements for arguments that torch does not accept in a traced call.
 
-One case is a tensor where torch requires a number: ends of slices, sizes, fill values (``x[: ends[0]]``,
-``x.view(rows, -1)``). torch reads the number of such a tensor once. If tracing knows the number
-(``known_values``), the number replaces the tensor. The other case is a comparison of symbolic numbers where
-torch requires a bool (``x.sum(0, keepdim=i > 3)``). A guard decides the comparison.
+One kind is a tensor where torch requires a number: ends of slices, sizes, fill values (``x[: ends[0]]``,
+``x.view(rows, -1)``). Torch reads the number of such a tensor once. If tracing knows the number
+(``known_values``), it replaces the tensor. The other kind is a comparison of symbolic numbers where torch
+requires a bool (``x.sum(0, keepdim=i > 3)``). A guard decides the comparison.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: an in-place operator between two rows of one tensor at such indices (``y[t] = y[0]``) runs its graph
-# in eager.
+# Limits: an in-place operator between two rows of one tensor, at such indices (``y[t] = y[0]``), runs its
+# graph in eager.
 
 _CONTAINERS = (tuple, list, torch.Size)
 
@@ -28,7 +28,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 def replace_arguments(
     tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak
 ) -> Arguments | None:
-    """Return new arguments for a call that broke the graph for ``reason``, or ``None`` if no replacement applies."""
+    """Return new arguments for a call that broke the graph for ``reason``. None if no replacement applies."""
     arguments = _with_number(tracer, args, kwargs, reason)
     if arguments is None and reason.record.reason.id == "internal-error":
         return with_decisions(args, kwargs)
@@ -36,8 +36,10 @@ def replace_arguments(
 
 
 def _with_number(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: GraphBreak) -> Arguments | None:
-    """Return the arguments with a number in place of the tensor whose number torch has read, or ``None``."""
-    # If a tensor occurs twice, torch may need the number in one argument and the tensor in the other.
+    """Return the arguments, with a number in place of the tensor whose number torch has read. None if it is
+    unknown.
+    """
+    # If a tensor occurs twice, torch may need a number in one place and the tensor in the other.
     tensor, tracer.mode.number_read = tracer.mode.number_read, None
     if tensor is None or reason.record.reason.id not in READS_DATA:
         return None
@@ -51,7 +53,7 @@ def _with_number(tracer: TracerProtocol, args: Args, kwargs: Kwargs, reason: Gra
 
 
 def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
-    """Return the arguments with decided comparisons of symbolic numbers, or ``None`` if there are none."""
+    """Return the arguments, with comparisons of symbolic numbers decided. None if there are none."""
     if not any(map(_is_open, (*args, *kwargs.values()))):
         return None
     named = {name: _decide(value) for name, value in kwargs.items()}
@@ -59,17 +61,21 @@ def with_decisions(args: Args, kwargs: Kwargs) -> Arguments | None:
 
 
 def _is_open(value: Any) -> bool:
-    """Return whether the value is a ``SymBool``, a comparison of symbolic numbers, that a guard can decide."""
+    """Return whether the value is a ``SymBool`` that a guard can decide. A ``SymBool`` is a comparison of
+    symbolic numbers.
+    """
     return type(value) is torch.SymBool and value.node.has_hint()
 
 
 def _decide(value: object) -> Any:
-    """Return the truth, with a guard, of a comparison that a guard can decide; any other value unchanged."""
+    """Return the truth of a comparison that a guard can decide, and guard it. Any other value is returned
+    unchanged.
+    """
     return bool(value) if _is_open(value) else value
 
 
 def _occurrences(value: object, tensor: torch.Tensor) -> int:
-    """Return how many times the tensor object occurs in an argument."""
+    """Return how often the tensor object occurs in an argument."""
     return (value is tensor) + sum(_occurrences(part, tensor) for part in _parts(value))
 
 

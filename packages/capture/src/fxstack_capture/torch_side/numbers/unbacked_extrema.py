@@ -1,6 +1,6 @@
-"""``min``, ``max`` and ``bool`` of unbacked numbers and of tensors of one element, without a branch.
+"""``min``, ``max`` and ``bool`` of unbacked numbers, and of tensors of one element, without a branch.
 
-The graph selects the smaller or larger value, so that tracing need not know which of the two it is.
+The graph selects the smaller or larger value. Tracing need not know which of the two it is.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ _COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
 
 
 def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, second: object) -> Any:
-    """Return ``min`` or ``max`` as Python does: the second number if ``<`` or ``>`` holds, else the first.
+    """Return ``min`` or ``max`` as Python does: the second number if ``<`` or ``>`` holds, otherwise the
+    first.
 
-    The rule holds for NaN, too. The graph compares in float64, as Python does. Return ``NotImplemented`` if
+    This is also correct for NaN. The graph compares in float64, as Python does. Return ``NotImplemented`` if
     Python can compare the numbers while tracing, or if the graph cannot select from them.
     """
     if isinstance(first, torch.Tensor) or isinstance(second, torch.Tensor):
         return _tensor_extremum(tracer, fn, first, second)
     if _is_whole(first) and _is_whole(second) and (_is_open(first) or _is_open(second)):
         return _SYMBOLIC[fn](first, second)
-    if tracer.trace.options.fullgraph:  # the alternative to a float in place of an integer is an error
+    # the result may be a float in place of an integer; the alternative would be an error
+    if tracer.trace.options.fullgraph:
         first, second = _as_floats(first, second)
     if not (_is_float(first) and _is_float(second) and (_is_open(first) or _is_open(second))):
         return NotImplemented
@@ -43,7 +45,7 @@ def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, seco
 
 
 def _as_floats(first: object, second: object) -> tuple[object, object]:
-    """Return both numbers, an integer beside an unknown float converted to a float of the same value."""
+    """Return both numbers. If one is an unknown float, an integer is converted to a float of the same value."""
     pair = [first, second]
     for at, number in enumerate(pair):
         other = pair[1 - at]
@@ -63,7 +65,7 @@ def _is_whole(number: object) -> bool:
 
 
 def _is_open(number: object) -> bool:
-    """Return whether the number is symbolic and tracing does not know its value."""
+    """Return whether the number is symbolic with a value that tracing does not know."""
     return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
 
 
@@ -71,7 +73,9 @@ _SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_m
 
 
 def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:
-    """Return ``bool(value)`` of an unbacked number, or tensor of one, as a symbol, or ``None`` for other values."""
+    """Return ``bool(value)`` as a symbol, for an unbacked number or a tensor of one element. None for any
+    other value.
+    """
     if not tracer.trace.options.capture_scalar_outputs:
         return None
     if type(value) is FakeTensor and all(type(n) is int and n == 1 for n in value.shape):
@@ -86,7 +90,7 @@ _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def decided(tracer: TracerProtocol, truth: torch.SymBool) -> Any:
-    """Return the present bool of ``truth`` with a guard, or ``truth`` if no guard can decide the bool."""
+    """Return the current bool of ``truth``, with a guard. If no guard can decide it, return ``truth``."""
     node = truth.node
     if not node.has_hint() or tracer.geometry.env.depends_on_drawn(node.expr):
         return truth
@@ -94,7 +98,9 @@ def decided(tracer: TracerProtocol, truth: torch.SymBool) -> Any:
 
 
 def specialized(tracer: TracerProtocol, value: Any) -> Any:
-    """Return the present plain number of a symbolic number, with a guard. Return other values unchanged."""
+    """Return the current plain number of a symbolic number, with a guard. Any other value is returned
+    unchanged. Break the graph if the number depends on tensor data.
+    """
     convert = _PLAIN.get(type(value))
     if convert is None:
         return value
@@ -112,7 +118,7 @@ _REAL = (int, torch.SymInt, float, torch.SymFloat)
 
 
 def _takes(tracer: TracerProtocol, first: object, second: object) -> bool:
-    """Return whether the graph can select from the two operands."""
+    """Return whether the graph can select from these two operands."""
     tensors = [value for value in (first, second) if isinstance(value, torch.Tensor)]
     if not tracer.trace.options.fullgraph or not all(_is_plain(tracer, tensor) for tensor in tensors):
         return False
@@ -131,13 +137,15 @@ def _is_plain(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 def _look_alike(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether two operands have the same shape, dtype, device and layout, so that ``where`` converts neither."""
+    """Return whether two operands have equal shape, dtype, device and layout, so that ``where`` converts
+    neither.
+    """
     same: bool = first.shape == second.shape and first.dtype == second.dtype
     return same and first.device == second.device and first.layout == second.layout
 
 
 def _holds(dtype: torch.dtype, number: object) -> bool:
-    """Return whether a tensor of ``dtype`` can stand for the number in the operators that follow."""
+    """Return whether a tensor of ``dtype`` can replace the number in the operators that follow."""
     if dtype is torch.bool:
         return type(number) is bool
     if dtype.is_floating_point:
@@ -147,15 +155,16 @@ def _holds(dtype: torch.dtype, number: object) -> bool:
 
 
 def _tensor_extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, second: object) -> Any:
-    """Return a new tensor with the value of ``min`` or ``max`` of two operands, at least one of them a tensor.
+    """Return a new tensor with the value of ``min`` or ``max``. At least one of the two operands is a tensor.
 
     Return ``NotImplemented`` if the graph cannot select from the two operands.
     """
-    # Python returns one of the objects. The graph computes a new tensor of the same value: another object, a
-    # tensor where Python may return a number, and with a zero gradient where Python leaves a gradient unset.
-    # Therefore the rule needs ``fullgraph=True``, where the alternative is an error; torch.compile computes
-    # such a tensor, too. Anything else that may differ breaks the graph: other dtypes, numbers that the tensor
-    # cannot hold, and later writes to the operands or to the result.
+    # Python returns one of the objects. The graph computes a new tensor of the same value. It is another
+    # object, it may be a tensor where Python returns a number, and it has a zero gradient where Python leaves
+    # a gradient unset. Therefore the rule applies only under ``fullgraph=True``, where the alternative is an
+    # error; torch.compile computes such a tensor as well. Anything else that may differ breaks the graph:
+    # other dtypes, numbers that the tensor cannot represent, and later writes to the operands or to the
+    # result.
     if not _takes(tracer, first, second):
         return NotImplemented
     better = tracer.trace.calls.call(_BETTER[fn], (second, first), {})

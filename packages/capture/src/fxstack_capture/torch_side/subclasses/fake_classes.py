@@ -1,9 +1,10 @@
-"""Classes of fakes for tensors of a user's class, which torch treats as instances of the user's class.
+"""Classes of fakes for tensors of a user's class. Torch treats such a fake as an instance of the user's
+class.
 
 ``isinstance`` and ``super()`` in C find the user's class through ``__class__``. If the user's class has a
-``__torch_function__`` that is not disabled, the fake class has one, too. The fake classes have the order of
-the user's classes. The ``__torch_function__`` of the fake class calls the current tracer, which interprets
-the user's ``__torch_function__``.
+``__torch_function__`` that is not disabled, the fake class also has one. It calls the current tracer, which
+interprets the user's ``__torch_function__``. The inheritance between fake classes is the same as between the
+user's classes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fxstack_capture.torch_compat import FakeTensor
 INTERPRETED: ContextVar[Callable[[type, object, tuple[type, ...], tuple[Any, ...]], Any]] = ContextVar(
     "INTERPRETED"
 )
-"""Interprets the user's ``__torch_function__`` during a trace (``Overrides.call_from_c``)."""
+"""The function that interprets the user's ``__torch_function__`` during a trace (``Overrides.call_from_c``)."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
     {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_compat.TensorBase, object}
@@ -34,21 +35,21 @@ _DISABLED = torch_compat.disabled_torch_function_impl
 _NOT_FOLLOWED = ("__setattr__", "__delattr__", "__getattribute__", "__del__")
 _set_class = object.__dict__["__class__"].__set__
 _fake_classes: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
-"""Fake classes by the user's class and by ``overrides`` of the user's class, which may change."""
+"""Maps the user's class, and the result of ``overrides`` for it, to the fake class. The result may change."""
 
 
 def shown_class(tensor: torch.Tensor) -> type | None:
-    """Return the user's class of a fake, or ``None`` for a plain tensor."""
+    """Return the user's class of a fake. None for a plain tensor."""
     return getattr(type(tensor), "_fxstack_shown", None)
 
 
 def overrides(cls: type) -> bool:
-    """Return whether torch calls a ``__torch_function__`` for instances of the class."""
+    """Return whether torch calls a ``__torch_function__`` for instances of ``cls``."""
     return getattr(cls, "__torch_function__", _DISABLED) is not _DISABLED
 
 
 def is_users(cls: type, name: str) -> bool:
-    """Return whether the first class in the MRO that defines ``name`` is a user's class."""
+    """Return whether a user's class defines ``name``. The first class in the MRO that has the name decides."""
     for base in cls.__mro__:
         if name in base.__dict__:
             return base not in TORCH_CLASSES
@@ -56,7 +57,9 @@ def is_users(cls: type, name: str) -> bool:
 
 
 def redefines(cls: type) -> bool:
-    """Return whether a user's class replaces methods of ``torch.Tensor`` that operators of a graph would call."""
+    """Return whether a user's class replaces methods of ``torch.Tensor`` that operators of a graph would
+    call.
+    """
     return any(
         name in _TENSOR_NAMES and name not in _CALLED_BY_NO_GRAPH
         for base in cls.__mro__
@@ -80,14 +83,16 @@ _CALLED_BY_NO_GRAPH = frozenset(dir(object)) - {
 
 
 def is_tensor_getset(raw: object) -> bool:
-    """Return whether ``raw`` is an attribute of torch's C class: ``__torch_function__`` sees each access to it."""
+    """Return whether ``raw`` is an attribute of torch's C class. ``__torch_function__`` sees each access to
+    it.
+    """
     return isinstance(raw, types.GetSetDescriptorType) and issubclass(
         raw.__objclass__, torch_compat.TensorBase
     )
 
 
 def unsupported_reason(cls: Any) -> str | None:
-    """Return why a trace does not support a tensor class, as a clause after "which", or ``None`` if it does."""
+    """Return why a trace does not support a tensor class, as a clause after "which". None if it does."""
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
             continue
@@ -113,14 +118,14 @@ _METACLASSES = (type(torch.Tensor), type(torch.nn.Parameter))
 
 
 def show(fake: torch.Tensor, cls: type) -> None:
-    """Change the class of a fake to the fake class of the user's class ``cls``."""
+    """Change the class of a fake to the fake class of ``cls``, a user's class."""
     _set_class(fake, _fake_class(cls))
 
 
 def disguise(wrapper: torch.Tensor, cls: type) -> None:
     """Change the class of a wrapper to a class whose ``__torch_function__`` calls the tracer.
 
-    ``become`` undoes the change.
+    The function ``become`` undoes the change.
     """
     if any("__slots__" in vars(base) for base in cls.__mro__ if base not in TORCH_CLASSES):
         _set_class(wrapper, _with_slots(cls))
@@ -129,7 +134,7 @@ def disguise(wrapper: torch.Tensor, cls: type) -> None:
 
 
 class _Unannounced:
-    """A base class that stops ``__init_subclass__`` of the program, which must not see the tracer's classes."""
+    """A base class that stops the program's ``__init_subclass__``. It must not see the tracer's classes."""
 
     __slots__ = ()
 
@@ -146,7 +151,7 @@ def _with_slots(cls: type) -> type:
 
 
 def _namespace(cls: type, *, is_overriding: bool = True) -> dict[str, Any]:
-    """Return the attributes of a class that torch and the program take for ``cls``."""
+    """Return the class attributes by which torch and the program take a class for ``cls``."""
     return {
         "__class__": property(lambda _self: cls),
         "__module__": cls.__module__,
@@ -157,17 +162,17 @@ def _namespace(cls: type, *, is_overriding: bool = True) -> dict[str, Any]:
 
 
 def become(tensor: torch.Tensor, cls: type) -> None:
-    """Change the class of a tensor to ``cls`` itself, for example to undo ``disguise``."""
+    """Change the class of a tensor to ``cls``, for example to undo ``disguise``."""
     _set_class(tensor, cls)
 
 
 def hide(fake: FakeTensor) -> None:
-    """Change the class of a fake back to ``FakeTensor``, when the trace ends."""
+    """Change the class of a fake back to ``FakeTensor``. Called when the trace ends."""
     _set_class(fake, FakeTensor)
 
 
 def _fake_class(cls: type) -> type[FakeTensor]:
-    """Return the fake class of a user's class, whose bases are the fake classes of the bases."""
+    """Return the fake class of a user's class. Its bases are the fake classes of the user's bases."""
     variants = _fake_classes.setdefault(cls, {})
     is_overriding = overrides(cls)
     fake_class = variants.get(is_overriding)
@@ -183,6 +188,6 @@ def _fake_class(cls: type) -> type[FakeTensor]:
 
 
 def _call_interpreted(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
-    """Implement ``__torch_function__`` of a fake class. ``call`` has the arguments and keywords that torch passes."""
+    """The ``__torch_function__`` of a fake class. ``call`` has the arguments and keywords that torch passes."""
     shown = tuple(getattr(kind, "_fxstack_shown", kind) for kind in kinds)
     return INTERPRETED.get()(cls._fxstack_shown, func, shown, call)

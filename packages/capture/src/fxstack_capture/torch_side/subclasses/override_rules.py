@@ -1,4 +1,4 @@
-"""Rules for the mode stack, for the level of overrides, and for subclass construction."""
+"""Rules for the stack of modes, for the level of overrides, and for the construction of subclasses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fxstack_capture.trace.state import Args, Kwargs
 
 
 def _push(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
-    """Apply the rule for pushing a mode: the mode goes to the list of the trace."""
+    """Apply the rule for pushing a mode. The mode is added to the list in the trace."""
     tracer.overrides.modes.append(args[0])
 
 
@@ -36,7 +36,7 @@ def _count(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) ->
 
 @calls_program
 def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
-    """Return the mode at a position of the stack that the program sees."""
+    """Return the mode at a position of the stack, as the program sees the stack."""
     outside = torch_compat.len_torch_function_stack()
     return fn(*args) if args[0] < outside else tracer.overrides.modes[args[0] - outside]
 
@@ -48,12 +48,12 @@ def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwar
 
 
 def _is_at(level: Level) -> Callable[..., bool]:
-    """Return the rule of a getter that is true at one level of overrides."""
+    """Return the rule of a getter that is true at exactly one level of overrides."""
     return lambda tracer, _fn, _args, _kwargs: tracer.overrides.level is level
 
 
 def _has_overrides(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
-    """Apply the rule for ``has_torch_function(iterable)`` and its variants for separate values."""
+    """Apply the rule for ``has_torch_function(iterable)``, and for its variants with separate values."""
     return tracer.overrides.overriding(args[0] if fn is torch_compat.has_torch_function else args)
 
 
@@ -65,7 +65,9 @@ def _handle(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> 
 
 @calls_program
 def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.get_default_device``, which calls a mode of the program."""
+    """Apply the rule for ``torch.get_default_device``. It calls a mode of the program. Break the graph if
+    there is one.
+    """
     if tracer.overrides.modes:
         raise graph_break("unsupported-call", f"torch.{fn.__name__} under a torch-function mode")
     return fn(*args, **kwargs)
@@ -89,7 +91,9 @@ def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
 
 
 def _new(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Apply the rule for ``torch.Tensor.__new__(cls, tensor)``, which returns a view of the tensor."""
+    """Apply the rule for ``torch.Tensor.__new__(cls, tensor)``. It returns a view of the tensor. Break the
+    graph for other arguments.
+    """
     if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         raise graph_break("unsupported-call", f"the constructor of {args[0].__qualname__}")
     return tracer.overrides.as_subclass(args[1], args[0])

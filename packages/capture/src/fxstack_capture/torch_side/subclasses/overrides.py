@@ -1,12 +1,12 @@
 """``__torch_function__`` of user classes and modes: torch finds the methods, the tracer interprets them.
 
-torch's C code decides under which function a call is reported, which arguments count, and which class comes
-first. The tracer makes the call on fakes under its own mode (``_Probe``), which sees exactly the calls that a
-mode of the program would see. The probe returns the answer of the program's innermost mode. Without a mode,
-torch goes on to the classes of the fakes (``fake_classes``).
+torch's C code decides three questions: by which function a call is reported, which arguments count, and which
+class comes first. Therefore the tracer makes the call on fakes under its own mode (``_Probe``). The probe
+sees exactly the calls that a mode of the program would see, and returns the answer of the program's innermost
+mode. Without a mode, torch goes on to the classes of the fakes (``fake_classes``).
 
-The program's modes are never on while tracing: ``modes`` represents them. Torch functions of classes are off
-during a trace, except in such a call. Therefore the tracer may use fakes freely.
+While tracing, the program's modes are never on: ``modes`` represents them. ``__torch_function__`` of classes
+is off during a trace, except in such a call. Therefore the tracer itself may use fakes freely.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: three cases break the graph: a ``__torch_function__`` that is no classmethod, a gradient inside of
-# the graph of a tensor with ``__torch_function__``, and the conversion of such a tensor into a nn.Parameter.
+# Limits: three things break the graph: a ``__torch_function__`` that is no classmethod, a gradient inside of
+# the graph of a tensor with ``__torch_function__``, and the conversion of such a tensor into an nn.Parameter.
 
 PUSH = torch_compat.push_on_torch_function_stack
 POP = torch_compat.pop_torch_function_stack
@@ -48,7 +48,7 @@ _OVERRIDABLE_FUNCTIONS = frozenset(
         *(torch_compat.set_grad_enabled, abs),
     }
 )
-"""Functions that call ``__torch_function__`` although they are not operators."""
+"""Functions that are no operators, but call ``__torch_function__``."""
 
 _WITHOUT_TORCH_FUNCTION = frozenset(
     {
@@ -60,7 +60,7 @@ _WITHOUT_TORCH_FUNCTION = frozenset(
 
 
 class Overrides:
-    """The state of torch's overrides as the program sees the state. Each trace has one."""
+    """The state of torch's overrides, as the program sees it. Each trace has one."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
@@ -71,10 +71,12 @@ class Overrides:
         self.level = present_level()
         self._shown: list[FakeTensor] = []
         self._disguised: list[tuple[torch.Tensor, type]] = []
-        """Wrappers that temporarily have a class whose ``__torch_function__`` calls the tracer."""
+        """Wrappers whose class is temporarily changed, so that its ``__torch_function__`` calls the tracer."""
         self._regions: dict[int, tuple[object, Level]] = {}
         self._plain_tensors: dict[int, tuple[torch.Tensor, _Finish]] = {}
-        """By id of a tensor of a user's class: a plain tensor, and the function that gives the plain one the class."""
+        """Maps the id of a tensor of a user's class to a plain tensor, and to the function that gives it the
+        class.
+        """
 
     @property
     def has_classes(self) -> bool:
@@ -84,7 +86,7 @@ class Overrides:
     # --- fakes -------------------------------------------------------------------------------
 
     def show(self, fake: FakeTensor, cls: type) -> None:
-        """Let torch and the program see the fake of an input as an instance of the user's class ``cls``."""
+        """Let torch and the program see the fake of an input as an instance of ``cls``, a user's class."""
         self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
         fake_classes.show(fake, cls)
         self._shown.append(fake)
@@ -93,7 +95,7 @@ class Overrides:
     def session(self, outer: Sequence[Any]) -> Iterator[None]:
         """Let torch's C code reach the overrides during the context, a trace.
 
-        ``outer`` are the modes of the program, which the caller has suspended.
+        ``outer`` are the program's modes. The caller has suspended them.
         """
         enter = self._tracer.trace.objects.enter
         self.outer = tuple(
@@ -103,7 +105,7 @@ class Overrides:
         self.modes = list(self.outer)
         token = fake_classes.INTERPRETED.set(self.call_from_c)
         try:
-            # The program may have turned modes off, too. The tracer's own modes need them on.
+            # The program may also have turned modes off. The tracer's own modes need them on.
             with torch_compat.EnableTorchFunction(), torch_compat.DisableTorchFunctionSubclass():
                 yield
         finally:
@@ -112,7 +114,7 @@ class Overrides:
                 fake_classes.hide(fake)
 
     def delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Return the calls that change torch's mode stack from its start to its present state."""
+        """Return the calls that change torch's mode stack from its state at the start to its current state."""
         common = 0
         while common < min(len(self.outer), len(self.modes)) and self.outer[common] is self.modes[common]:
             common += 1
@@ -136,21 +138,23 @@ class Overrides:
         return any(_is_overriding(leaf) or wrappers.has_torch_function(leaf) for leaf in arguments)
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """Return whether a value has a ``__torch_function__`` to call (``torch.overrides.has_torch_function``)."""
+        """Return whether a value has a ``__torch_function__`` that must be called
+        (``torch.overrides.has_torch_function``).
+        """
         if self.concern(None, tuple(values), {}):
             return True
         return not self.level and any(map(self._has_torch_function, values))
 
     def _has_torch_function_in_c(self, value: object) -> bool:
-        """Return whether torch's C code calls the ``__torch_function__`` of an object that is not a tensor."""
+        """Return whether torch's C code calls ``__torch_function__`` of an object that is not a tensor."""
         cls = type(value)
         if cls is FakeTensor or cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
             return False
         return type(raw_lookup(cls, "__torch_function__")) is classmethod and self._has_torch_function(value)
 
     def _has_torch_function(self, value: object) -> bool:
-        """Return whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
-        # An attribute that is no classmethod, or a ``__getattr__`` of the class, breaks the graph.
+        """Return whether torch calls ``__torch_function__`` of an object that is not a tensor."""
+        # If the attribute is no classmethod, or if the class has a ``__getattr__``, the graph breaks.
         cls = type(value)
         if cls in _WITHOUT_TORCH_FUNCTION or isinstance(value, torch.Tensor):
             return False
@@ -163,10 +167,12 @@ class Overrides:
 
     @calls_program
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Run a call for which ``concern`` is true."""
+        """Run a call for which ``concern`` is true. Break the graph if torch calls no override or if all
+        overrides refuse.
+        """
         if not _is_overridable(fn):
             return self._tracer.call_plainly(fn, args, kwargs)
-        if type(fn) is FunctionType:  # Python code that calls ``handle_torch_function`` itself
+        if type(fn) is FunctionType:  # a Python function that calls ``handle_torch_function`` itself
             return self._tracer.trace.interp.call_function(fn, args, kwargs)
         probe = _Probe(self)
         try:
@@ -175,7 +181,7 @@ class Overrides:
             with self._disguise(wrapped), enabled, probe:
                 result = fn(*args, **kwargs)
         except TypeError as error:
-            if "Multiple dispatch failed" in str(error):  # the text names the fake classes
+            if "Multiple dispatch failed" in str(error):  # the text contains the names of fake classes
                 raise graph_break("unsupported-call", str(error).split(";", 1)[0]) from error
             raise
         if not probe.was_called:
@@ -184,9 +190,10 @@ class Overrides:
 
     @contextmanager
     def _disguise(self, values: Sequence[Any]) -> Iterator[None]:
-        """Give only the wrappers among ``values`` a class that calls the tracer, inside the context.
+        """Inside the context, only the wrappers among ``values`` have a class that calls the tracer.
 
-        torch's C code runs with disguised wrappers. The program's Python code runs without (``values`` is empty).
+        While torch's C code runs, wrappers are disguised in this way. While the program's Python code runs,
+        they are not (``values`` is empty).
         """
         before = self._disguised
         self._change_disguised([(v, type(v)) for v in values if self._tracer.wrappers.has_torch_function(v)])
@@ -196,7 +203,7 @@ class Overrides:
             self._change_disguised(before)
 
     def _change_disguised(self, disguised: list[tuple[torch.Tensor, type]]) -> None:
-        """Disguise the wrappers ``disguised``, given with their classes, and no others."""
+        """Disguise exactly the wrappers in ``disguised``, a list of pairs (wrapper, class)."""
         for value, cls in self._disguised:
             fake_classes.become(value, cls)
         for value, cls in disguised:
@@ -204,7 +211,8 @@ class Overrides:
         self._disguised = disguised
 
     def dispatch(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        """Return the answer of the innermost mode, or NotImplemented if torch must ask the classes, or make the call.
+        """Return the answer of the innermost mode. NotImplemented if torch must ask the classes, or must make
+        the call.
 
         The probe calls this method for each call that torch's C code reports.
         """
@@ -223,7 +231,9 @@ class Overrides:
     def _call_classes(
         self, func: Callable[..., Any], kinds: tuple[type, ...], args: Args, kwargs: Kwargs
     ) -> Any:
-        """Return the answer of the first class that implements the function. Break the graph if none does."""
+        """Return the answer of the first class that implements the function. Break the graph if no class
+        does.
+        """
         for kind in kinds:
             result = self.call_torch_function(kind, func, kinds, (args, kwargs))
             if result is not NotImplemented:
@@ -232,14 +242,15 @@ class Overrides:
 
     def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
         """Return the classes that the program's ``__torch_function__`` gets as ``types``."""
-        # A reflected operator, and an attribute access, report the classes of plain tensors, too.
+        # For a reflected operator, and for an attribute access, the list also includes the classes of plain
+        # tensors.
         if type(func) is FunctionType and func.__code__ is _REFLECTED:
             return tuple(self._class(arg) for arg in self._overloaded_args(args))
         shown = [getattr(kind, "_fxstack_shown", kind) for kind in kinds]
         return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
 
     def _class(self, value: object) -> type:
-        """Return the class of a value as the program sees it, for the argument ``types``."""
+        """Return the class of a value, as the program sees it, for the argument ``types``."""
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
     def _overloaded_args(self, values: Sequence[Any]) -> list[Any]:
@@ -257,7 +268,9 @@ class Overrides:
         return overloaded
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
-        """Implement ``torch.overrides.handle_torch_function``."""
+        """Implement ``torch.overrides.handle_torch_function``. Break the graph if every override returns
+        NotImplemented.
+        """
         overloaded = self._overloaded_args(relevant)
         kinds = tuple(self._class(value) for value in overloaded)
         result = NotImplemented
@@ -272,7 +285,7 @@ class Overrides:
         return result
 
     def _call_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        """Return the answer of the program's innermost mode. ``shown``: the classes that torch reports."""
+        """Return the answer of the program's innermost mode. ``shown`` are the classes that torch reports."""
         mode = self.modes.pop()  # the method of a mode runs without the mode
         try:
             return self.call_torch_function(mode, func, shown, (args, kwargs))
@@ -280,7 +293,7 @@ class Overrides:
             self.modes.append(mode)
 
     def _wrap_function(self, func: object) -> Any:
-        """Return a function that torch reports as an object that existed before the frame."""
+        """Return a function that torch reports, as an object from outside of the frame."""
         if type(func) is not FunctionType:
             return func
         return self._tracer.trace.objects.registry.add_itself(func, pinned(func, func.__qualname__))
@@ -292,14 +305,14 @@ class Overrides:
         return trace.calls.call(method, (self._wrap_function(func), kinds, *call), {})
 
     def call_from_c(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """Run ``call_torch_function`` for a call by torch's C code, during which the probe is still on."""
+        """Run ``call_torch_function`` for a call from torch's C code. The probe is still on during this call."""
         off = torch_compat.DisableTorchFunctionSubclass
         with off(), _pop_mode_temporarily(), self._disguise(()):
             return self.call_torch_function(cls, func, self._kinds(func, kinds, call[0]), call)
 
     @contextmanager
     def at(self, level: Level) -> Iterator[None]:
-        """Suspend the overrides that ``level`` turns off, inside the context."""
+        """Inside the context, suspend the overrides that ``level`` turns off."""
         before, self.level = self.level, max(self.level, level)
         try:
             yield
@@ -307,12 +320,16 @@ class Overrides:
             self.level = before
 
     def enter(self, region: object, level: Level) -> None:
-        """Note that the program enters ``region``, a ``with`` block of torch in which ``level`` turns overrides off."""
+        """Record that the program enters ``region``, a ``with`` block of torch that turns overrides off to
+        ``level``.
+        """
         self._regions[id(region)] = region, self.level
         self.level = max(self.level, level)
 
     def leave(self, region: object) -> None:
-        """Note that the program leaves ``region``, which ``enter`` noted."""
+        """Record that the program leaves ``region``. ``enter`` has recorded it before. Break the graph for
+        any other region.
+        """
         if id(region) not in self._regions:
             raise graph_break("side-effect-call", "the end of a region that disables __torch_function__")
         _, self.level = self._regions.pop(id(region))
@@ -320,7 +337,9 @@ class Overrides:
     def default(
         self, cls: type, func: Any, types: Sequence[type], args: Args = (), kwargs: Any = None
     ) -> Any:
-        """Return the result of ``torch.Tensor.__torch_function__``, which users' methods call through ``super()``."""
+        """Return the result of ``torch.Tensor.__torch_function__``. The user's methods call it through
+        ``super()``.
+        """
         if not all(issubclass(cls, kind) for kind in types):
             return NotImplemented
         with self.at(Level.CLASSES_OFF):
@@ -330,7 +349,7 @@ class Overrides:
             return self.convert_result(result, cls)
 
     def convert_result(self, result: object, cls: type) -> Any:
-        """Return ``result`` with its tensors converted to ``cls``, as ``torch._tensor._convert`` does."""
+        """Return ``result``, with its tensors converted to ``cls`` as by ``torch._tensor._convert``."""
         if cls is torch.Tensor:
             return result
         if isinstance(result, torch.Tensor):
@@ -343,17 +362,19 @@ class Overrides:
     # --- construction ----------------------------------------------------------------------------
 
     def as_subclass(self, tensor: torch.Tensor, cls: type) -> torch.Tensor:
-        """Implement ``tensor.as_subclass(cls)``: return a view of the whole tensor, of class ``cls``."""
+        """Implement ``tensor.as_subclass(cls)``: return a view of the whole tensor, with class ``cls``."""
         return self._make_of_class(tensor, torch.ops.aten.alias.default, cls, as_subclass)
 
     def make_subclass(self, cls: type, data: torch.Tensor) -> torch.Tensor:
-        """Implement ``torch.Tensor._make_subclass(cls, data)``: detach the tensor and change the class."""
+        """Implement ``torch.Tensor._make_subclass(cls, data)``: detach the tensor and change its class."""
         return self._make_of_class(data, torch.ops.aten.detach.default, cls, make_subclass)
 
     def _make_of_class(
         self, of: torch.Tensor, operator: Callable[..., Any], cls: type, finish: Callable[..., Any]
     ) -> Any:
-        """Record ``operator``, and give the result the class ``cls``. ``finish`` does both outside of the graph."""
+        """Record ``operator``, and give the result the class ``cls``. Outside of the graph, ``finish`` does
+        both. Break the graph if fakes of the class are not supported.
+        """
         why = fake_classes.unsupported_reason(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
@@ -369,7 +390,9 @@ class Overrides:
         return result
 
     def leaving(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[..., Any]] | None:
-        """Return the tensor and the function that make a tensor of a user's class outside of the graph."""
+        """Return a graph output and the function that makes a tensor of a user's class from it. None for
+        other tensors.
+        """
         cls = shown_class(tensor)
         if cls is None or self._tracer.source_of(tensor) is not None:
             return None
@@ -382,7 +405,7 @@ class Overrides:
 
 
 def as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
-    """Return a view of a graph result with a class of the program. The replacement code calls this function."""
+    """Return a view of a graph result, with a class of the program. The replacement code calls this function."""
     return torch.Tensor.as_subclass(tensor, cls)
 
 
@@ -392,7 +415,7 @@ def make_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
 
 
 class _Finish:
-    """The function that the replacement code calls on a graph result to give the result the user's class."""
+    """The function that gives a graph result the user's class. The replacement code calls it."""
 
     __slots__ = ("__name__", "cls", "convert", "grad", "layout")
 
@@ -411,7 +434,7 @@ class _Finish:
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return the metadata that a metadata mutation would change."""
+    """Return the metadata that a metadata mutation may change."""
     return tuple(tensor.size()), tensor.stride(), tensor.storage_offset(), tensor.requires_grad
 
 
@@ -422,7 +445,7 @@ def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
 
 
 def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
-    """Yield the arguments and the items of lists and tuples, as torch's C code looks at them."""
+    """Yield the arguments, and the items of lists and tuples, as torch's C code visits them."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) in (list, tuple):
             yield from value
@@ -431,11 +454,11 @@ def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
 
 
 _REFLECTED = torch.Tensor.__rsub__.__code__
-"""The code of reflected operators, which pass all arguments to ``handle_torch_function``."""
+"""The code objects of reflected operators. They pass all arguments to ``handle_torch_function``."""
 
 
 def _is_overriding(value: object) -> bool:
-    """Return whether the value is a fake of a user's class with ``__torch_function__``."""
+    """Return whether the value is a fake of a user's class that has a ``__torch_function__``."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     return cls is not None and fake_classes.overrides(cls)
 
@@ -455,12 +478,14 @@ _NOT_OVERRIDABLE = frozenset({torch.Tensor.as_subclass, torch_compat.make_subcla
 
 
 def is_accessor(fn: object) -> bool:
-    """Return whether ``fn`` is ``Tensor.attr.__get__`` or a relative, by which torch reports attribute access."""
+    """Return whether ``fn`` is ``Tensor.attr.__get__`` or ``__set__`` or similar. Torch reports attribute
+    accesses by these.
+    """
     return type(fn) is MethodWrapperType and fake_classes.is_tensor_getset(fn.__self__)
 
 
 class _Probe(TorchFunctionMode):
-    """The tracer's mode while torch's C code runs: it gets the calls that a mode of the program would get."""
+    """The tracer's mode while torch's C code runs. It gets the calls that a mode of the program would get."""
 
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()

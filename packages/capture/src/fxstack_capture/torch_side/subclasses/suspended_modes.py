@@ -1,4 +1,6 @@
-"""Torch-function modes of the program that are off while tracing and running graphs, and levels of overrides."""
+"""The program's torch-function modes, which are off while tracing and while graphs run, and levels of
+overrides.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,18 @@ _COUNT = torch_compat.len_torch_function_stack
 
 
 def present() -> tuple[Any, ...]:
-    """Return the modes that are on, outermost first, or no modes if all of them set a default device."""
-    # A default device mode may stay on.
+    """Return the modes that are on, outermost first. If all of them set a default device, return no modes."""
+    # Modes that set a default device may stay on.
     count = _COUNT()
     modes = tuple(function_mode_at(i) for i in range(count))
     return () if all(type(mode) is DeviceContext for mode in modes) else modes
 
 
 def can_be_followed(mode: object) -> bool:
-    """Return whether a trace supports the mode: it has a Python ``__torch_function__`` or sets a default device.
+    """Return whether a trace supports the mode.
 
-    Under other modes, frames run in plain Python.
+    It must have a Python ``__torch_function__``, or set a default device. Under any other mode, frames run in
+    plain Python.
     """
     cls = type(mode)
     if cls is DeviceContext:
@@ -44,7 +47,7 @@ def can_be_followed(mode: object) -> bool:
 
 @contextmanager
 def set_aside() -> Iterator[tuple[Any, ...]]:
-    """Turn the program's modes off inside the context. Return the modes, also modes that are off already."""
+    """Turn the program's modes off inside the context. Return them, including modes that were already off."""
     modes = present()
     if not modes:
         yield _ASIDE.get()
@@ -62,7 +65,7 @@ def set_aside() -> Iterator[tuple[Any, ...]]:
 
 @contextmanager
 def no_modes_left() -> Iterator[None]:
-    """Pop the modes that were pushed inside the context and are still on."""
+    """At the end of the context, pop the modes that were pushed inside and are still on."""
     # A signal handler may raise before a ``with`` block has popped its mode.
     before = _COUNT()
     try:
@@ -74,7 +77,7 @@ def no_modes_left() -> Iterator[None]:
 
 @contextmanager
 def put_back() -> Iterator[None]:
-    """Turn the program's modes on again inside ``set_aside``, so that guards see the program's state."""
+    """Inside of ``set_aside``, turn the program's modes on again, so that guards see the program's state."""
     modes = _ASIDE.get()
     for mode in modes:
         _PUSH(mode)
@@ -88,7 +91,7 @@ def put_back() -> Iterator[None]:
 
 
 def mode_at(position: int) -> Any:
-    """Return the mode at a position of the program's mode stack, even if the mode is suspended."""
+    """Return the mode at a position of the program's stack of modes. The mode may be suspended."""
     aside = _ASIDE.get()
     return aside[position] if aside else function_mode_at(position)
 
@@ -106,9 +109,9 @@ def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Callable[..., Any]:
-    """Return a function that runs ``fn``, a compiled graph, with overrides of classes off.
+    """Return a function that runs ``fn``, a compiled graph, with ``__torch_function__`` of classes off.
 
-    The arguments at the positions ``redefined`` become plain views.
+    The arguments at the positions ``redefined`` are replaced by views of the plain class.
     """
 
     @functools.wraps(fn)
@@ -119,7 +122,7 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
 
     @functools.wraps(fn)
     def call_on_views(*args: object) -> Any:
-        """Call ``fn`` with plain views, because the subclass redefines methods that ``fn`` uses."""
+        """Call ``fn`` with views of the plain class, because the subclass redefines methods that ``fn`` uses."""
         plain = list(args)
         for position in redefined:
             plain[position] = _as_plain(plain[position], torch.Tensor)
@@ -132,7 +135,7 @@ _as_plain = torch_compat.TensorBase.as_subclass
 
 
 class Level(IntEnum):
-    """Which ``__torch_function__`` methods are on: all, those of modes, or none."""
+    """Which ``__torch_function__`` methods are on: all, only those of modes, or none."""
 
     ALL_ON = 0
     CLASSES_OFF = 1
@@ -140,7 +143,7 @@ class Level(IntEnum):
 
 
 def present_level() -> Level:
-    """Return the level to which torch has turned overrides off."""
+    """Return the level of overrides that torch has now."""
     if torch_compat.is_torch_function_all_disabled():
         return Level.ALL_OFF
     return Level.ALL_ON if torch_compat.is_torch_function_enabled() else Level.CLASSES_OFF

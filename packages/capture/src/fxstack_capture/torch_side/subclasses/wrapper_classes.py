@@ -1,4 +1,4 @@
-"""Which tensors are wrappers: wrapper subclasses of users, and tensors that the layers of ``torch.func`` wrapped."""
+"""Which tensors are wrappers: wrapper subclasses of users, and tensors wrapped by layers of ``torch.func``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl
 
 
 def is_wrapper(value: object) -> bool:
-    """Return whether a value is a traceable wrapper subclass, and not a ``FakeTensor``."""
+    """Return whether a value is an instance of a traceable wrapper subclass. A ``FakeTensor`` does not count."""
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, FakeTensor)
@@ -26,13 +26,13 @@ def is_wrapper(value: object) -> bool:
 
 
 def defines_torch_function(cls: Any) -> bool:
-    """Return whether a wrapper class defines its own ``__torch_function__``, which the interpreter must run."""
+    """Return whether a wrapper class defines its own ``__torch_function__``. The interpreter must run it."""
     function = cls.__torch_function__
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
 
 
 def unsupported_wrapper_reason(cls: type, real: torch.Tensor) -> str | None:
-    """Return the reason why a trace does not support the wrapper, or ``None`` for a supported wrapper."""
+    """Return why a trace does not support the wrapper. None for a supported wrapper."""
     if cls.__module__.startswith(("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")):
         return "is torch's own"
     if defines_torch_function(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
@@ -46,7 +46,7 @@ _C = torch_compat.functorch
 
 
 def is_wrapped(value: object) -> bool:
-    """Return whether a layer of ``torch.func`` has wrapped the tensor, even if the layer has ended."""
+    """Return whether a layer of ``torch.func`` has wrapped the tensor. The layer may have ended."""
     return isinstance(value, torch.Tensor) and bool(
         _C.is_functorch_wrapped_tensor(value) or _C.is_dead_tensor_wrapper(value)
     )
@@ -60,8 +60,8 @@ def plain_below(value: torch.Tensor) -> torch.Tensor:
 
 
 def are_active() -> bool:
-    """Return whether a layer of ``torch.func`` or a level of forward-mode AD is active in this thread.
+    """Return whether a layer of ``torch.func``, or a level of forward-mode AD, is active in this thread.
 
-    Such frames run in plain Python, because their tensors are wrapped.
+    Frames then run in plain Python, because their tensors are wrapped.
     """
     return bool(_C.get_dynamic_layer_stack_depth()) or torch_compat.dual_level() >= 0

@@ -1,14 +1,14 @@
 """Wrapper subclasses with ``__torch_dispatch__``: fakes of the wrapper's class over inner fakes.
 
-``__tensor_flatten__`` describes a wrapper: inner tensors by attribute, and a context.
+``__tensor_flatten__`` describes a wrapper by its inner tensors, each with its attribute, and a context.
 ``__tensor_unflatten__`` constructs the fake of the wrapper from inner fakes. An operator on the wrapper is
-one node of the graph. On fakes the operator runs the class's own ``__torch_dispatch__``. Later stages take
+one node of the graph. On fakes, the operator runs the class's own ``__torch_dispatch__``. Later stages take
 the wrapper apart.
 
-The program may also construct wrappers (``torch.Tensor._make_wrapper_subclass``). The interpreter runs its
-``__new__`` and ``__init__``, which add inner tensors and other attributes. If the program only reads the inner
-tensors, the graph never has the wrapper. If an operator uses the wrapper, a node constructs the wrapper with
-``__tensor_unflatten__``. If the wrapper leaves the graph, the replacement code constructs the wrapper with the
+The program may also construct wrappers (``torch.Tensor._make_wrapper_subclass``). The interpreter runs
+``__new__`` and ``__init__`` of the class, which add inner tensors and other attributes. If the program only
+reads the inner tensors, the graph never has the wrapper. If an operator uses the wrapper, a node constructs
+it by ``__tensor_unflatten__``. If the wrapper leaves the graph, the replacement code constructs it by the
 program's own call.
 """
 
@@ -39,10 +39,11 @@ from fxstack_capture.trace.late_guards.class_reads import raw_lookup
 from fxstack_capture.trace.records import Construction
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: five cases break the graph: a write to a wrapper that the program has made in the trace, an operator
-# that gives an input wrapper other inner tensors or another context, the use of a wrapper under a torch-function
-# mode, a class that does not return the symbolic sizes that it was given, and a ``__tensor_unflatten__`` that does
-# not use the given inner tensors or gives another class.
+# Limits: five things break the graph. The first is a write to a wrapper that the program has made in the
+# trace. The second is an operator that gives an input wrapper other inner tensors or another context. The
+# third is the use of a wrapper under a torch-function mode. The fourth is a class that does not return the
+# symbolic sizes that it was given. The fifth is a ``__tensor_unflatten__`` that does not use the given inner
+# tensors, or that gives another class.
 
 
 class Wrappers:
@@ -56,7 +57,7 @@ class Wrappers:
         self._inner_inputs: list[tuple[torch.Tensor, Source]] = []
         self._constructed: dict[int, Construction] = {}
         self._parts: list[tuple[torch.Tensor, dict[str, torch.Tensor], object]] = []
-        """The fakes of input wrappers with their inner tensors and their contexts."""
+        """The fake of each input wrapper, with its inner tensors and its context."""
         self.used = False
         """Whether the trace has wrappers."""
 
@@ -66,15 +67,17 @@ class Wrappers:
         return len(self._constructed)
 
     def has_torch_function(self, value: object) -> bool:
-        """Return whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
+        """Return whether ``value`` is a wrapper, and torch would call its ``__torch_function__``."""
         return self.used and is_wrapper(value) and defines_torch_function(type(value))
 
     def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
-        """Return the real wrapper (also an inner wrapper) and the source of a fake, or ``None``."""
+        """Return the real wrapper and the source for a fake, or None. The wrapper may be inside of another
+        wrapper.
+        """
         return self._originals.get(id(fake))
 
     def fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """Return the fake of a wrapper, with the present sizes, and with guards on the inner tensors."""
+        """Return the fake of a wrapper, with the sizes of this call. The inner tensors are guarded."""
         if id(real) not in self._fakes:
             self.used = True
             fake = self._fake_of(real, source)
@@ -85,7 +88,9 @@ class Wrappers:
         return self._fakes[id(real)][1]
 
     def _fake_of(self, real: Any, source: Source) -> torch.Tensor:
-        """Make the fake of a wrapper by ``__tensor_unflatten__`` from inner fakes. Guard the class and the geometry."""
+        """Make the fake of a wrapper by ``__tensor_unflatten__`` from inner fakes. The class and the geometry
+        are guarded. Break the graph if the result has another class.
+        """
         cls: Any = type(real)
         self._demand_class(cls, real)
         attributes, context = real.__tensor_flatten__()
@@ -116,7 +121,7 @@ class Wrappers:
         return fake
 
     def _demand_class(self, cls: type, example: torch.Tensor) -> None:
-        """Break the graph for an unsupported class, and guard the methods by which torch treats the class."""
+        """Break the graph for an unsupported class. Guard the methods that tell torch how to treat the class."""
         why = unsupported_wrapper_reason(cls, example)
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
@@ -127,7 +132,9 @@ class Wrappers:
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
     ) -> torch.Tensor:
-        """Return the fake of the inner tensor ``name``, and note the tensor as an input."""
+        """Return the fake of the inner tensor ``name``. Record the tensor as an input. Break the graph for
+        any other subclass, and for a tensor that requires grad.
+        """
         value, source = _inner_tensor(real, name, of)
         self._inner_inputs.append((value, source))
         if is_wrapper(value):
@@ -141,7 +148,9 @@ class Wrappers:
     def _inner_fake(
         self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
     ) -> FakeTensor:
-        """Return the fake of an inner tensor. A tensor of the wrapper's size gets the wrapper's symbolic sizes."""
+        """Return the fake of an inner tensor. If it has the wrapper's size, it gets the wrapper's symbolic
+        sizes.
+        """
         tracer = self._tracer
         existing = fake_inputs.existing_fake(tracer, value, source)
         if existing is not None:
@@ -158,7 +167,7 @@ class Wrappers:
     # --- constructed in the trace ----------------------------------------------------------------
 
     def construct(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.Tensor:
-        """Return the fake of a new wrapper, as ``torch.Tensor._make_wrapper_subclass`` returns a wrapper."""
+        """Return the fake of a new wrapper. This is the rule of ``torch.Tensor._make_wrapper_subclass``."""
         self.used = True
         with self._tracer.unrecorded():
             construction = _construct(fn, args, kwargs)
@@ -167,11 +176,13 @@ class Wrappers:
         return construction.made
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
-        """Return the program's construction of a wrapper in this trace, or ``None`` for other tensors."""
+        """Return the call by which the program constructed a wrapper in this trace. None for any other
+        tensor.
+        """
         return self._constructed.get(id(tensor))
 
     def construct_node(self, wrapper: torch.Tensor) -> torch.fx.Node | None:
-        """Add a node that constructs a new wrapper. Return ``None`` for other tensors."""
+        """Add a node that constructs a new wrapper. Return None for any other tensor."""
         if id(wrapper) not in self._constructed:
             return None
         tracer = self._tracer
@@ -185,30 +196,32 @@ class Wrappers:
         return node
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
-        """Break the graph if an attribute of a wrapper changes after an operator has used the wrapper."""
+        """Break the graph for an assignment to a wrapper, unless the trace has made the wrapper and no
+        operator has used it yet.
+        """
         if id(tensor) not in self._constructed or self._tracer.builder.is_known(tensor):
             cls = type(tensor).__qualname__
             raise graph_break("unsupported-object", f"assignment to {name} of a {cls}")
 
     def guard_entered(self) -> None:
-        """Wrap the inner tensors of new input wrappers as inputs, and guard their other parts.
+        """Wrap the inner tensors of new input wrappers as inputs. Guard all other parts.
 
-        Called after each tensor that the trace enters.
+        Called after the trace has wrapped a tensor.
         """
-        # Inner tensors that are inputs get the guards on the identity of inputs.
+        # Inner tensors are inputs. They get the guards on the identity of inputs.
         while self._inner_inputs:
             self._tracer.trace.objects.enter(*self._inner_inputs.pop())
         while self._unguarded:
             self._guard(self._unguarded.pop())
 
     def guard_constructed(self, args: object, kwargs: object) -> None:
-        """Guard the parts of the wrappers among the arguments of a call that were made in the trace."""
+        """Guard the parts of those wrappers among the arguments that were made in the trace."""
         for leaf in tree_leaves((args, kwargs)):
             if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
                 self._guard(leaf)
 
     def _guard(self, fake: torch.Tensor) -> None:
-        """Interpret ``__tensor_flatten__`` for its guards, and guard the whole context by value."""
+        """Interpret ``__tensor_flatten__``, which adds its guards. Guard the whole context by value."""
         trace = self._tracer.trace
         method = trace.objects.load_attr(fake, "__tensor_flatten__")
         _, context = trace.calls.call(method, (), {})
@@ -217,7 +230,7 @@ class Wrappers:
     def demand_supported(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
         """Return whether torch wraps the results of the call.
 
-        Break the graph if a mode of the program would see the call.
+        The graph breaks if a mode of the program would see the call.
         """
         if not self.used:
             return False
@@ -229,8 +242,10 @@ class Wrappers:
         return any(overrides(type(leaf)) and not defines_torch_function(type(leaf)) for leaf in wrappers)
 
     def note_written(self, tensor: torch.Tensor) -> None:
-        """Note a write to a wrapper, or to a view of one, as writes to its inner tensors."""
-        if id(tensor) in self._constructed:  # its inner tensors may be any tensors of the trace
+        """Record a write to a wrapper, or to a view of a wrapper, as writes to its inner tensors. Break the
+        graph for a wrapper that the trace has made.
+        """
+        if id(tensor) in self._constructed:  # the inner tensors may be any tensors of the trace
             raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
         inner, _context = _flatten(tensor)
         for part in inner.values():
@@ -239,7 +254,7 @@ class Wrappers:
     def demand_same_parts(self) -> None:
         """Break the graph if an operator has given an input wrapper other inner tensors, or another context.
 
-        The replacement code could not give them to the wrapper of the program.
+        The replacement code could not give these to the program's wrapper.
         """
         for wrapper, inner, context in self._parts:
             now, context_now = _flatten(wrapper)
@@ -252,13 +267,15 @@ class Wrappers:
 
 
 def _flatten(wrapper: Any) -> tuple[dict[str, torch.Tensor], object]:
-    """Return the inner tensors of a wrapper by attribute, and its context."""
+    """Return the inner tensors of a wrapper (attribute -> tensor), and its context."""
     names, context = wrapper.__tensor_flatten__()
     return {name: getattr(wrapper, name) for name in names}, context
 
 
 def _inner_tensor(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
-    """Return an inner tensor and its source: the instance dictionary or a slot."""
+    """Return an inner tensor and its source. The tensor is in the instance dictionary or in a slot. Break the
+    graph for any other attribute.
+    """
     if name in vars(real):
         return vars(real)[name], InstanceAttr(source, name)
     slot = raw_lookup(type(real), name)
@@ -269,14 +286,16 @@ def _inner_tensor(real: torch.Tensor, name: str, source: Source) -> tuple[torch.
 
 
 def _demand_same(sizes: Sequence[Any], expected: Sequence[Any], cls: type) -> None:
-    """Break the graph if the class returns other sizes than the given sizes. The comparison records guards."""
+    """Break the graph if the sizes that the class returns differ from the given sizes. The comparison adds
+    guards.
+    """
     if len(sizes) != len(expected) or any(a != b for a, b in zip(sizes, expected, strict=True)):
         text = f"a {cls.__qualname__} of symbolic size, which comes back with another size"
         raise graph_break("unsupported-tensor", text)
 
 
 def _guard_all(tracer: TracerProtocol, value: object, seen: set[int]) -> None:
-    """Guard a value and everything that it holds by value. Break the graph for a tensor."""
+    """Guard a value, and all values that it contains, by value. Break the graph for a tensor."""
     if tracer.is_symbolic(value):
         tracer.specialize(value)
         return
@@ -298,8 +317,8 @@ def _guard_all(tracer: TracerProtocol, value: object, seen: set[int]) -> None:
 
 def demand_wrapped(result: object) -> None:
     """Break the graph if an operator returns a plain tensor."""
-    # torch would change the class of the plain tensor to the wrapper class. Such a wrapper has no inner
-    # tensors.
+    # torch would change the class of the plain tensor to the wrapper class. Such a wrapper would have no
+    # inner tensors.
     if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
         raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")
 
@@ -324,8 +343,8 @@ class UnflattenTarget:
 
 @calls_program
 def _construct(function: Callable[..., Any], args: Args, kwargs: Any) -> Construction:
-    """Run ``torch.Tensor._make_wrapper_subclass``. Break the graph if the result requires a gradient."""
-    # A wrapper that requires a gradient is a new leaf.
+    """Run ``torch.Tensor._make_wrapper_subclass``. Break the graph if the result requires grad."""
+    # A wrapper that requires grad is a new leaf.
     wrapper = function(*args, **kwargs)
     if wrapper.requires_grad:
         name = type(wrapper).__qualname__

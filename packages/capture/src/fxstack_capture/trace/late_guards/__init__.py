@@ -1,1 +1,4 @@
-"""Guards that depend on the whole trace: each part collects what the program did and adds its guards in ``close``."""
+"""Guards that depend on the whole trace.
+
+Each module collects what the program did, and adds its guards when the trace ends (``close``).
+"""

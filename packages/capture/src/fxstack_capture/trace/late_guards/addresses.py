@@ -1,14 +1,14 @@
-"""Numbers and texts that hold the address of an object. The address of a proxy must not leave the trace.
+"""Numbers and texts that contain the address of an object. The address of a proxy must not leave the trace.
 
-``id`` and ``hash`` of an object from outside give the number of the original, because the program's tables by
-id hold the ids of the originals. If the object is expected to be the same object in the next call, an
-identity guard is added. A tensor argument is a different object in each call. Programs use the number of a
-tensor argument to tell objects apart (``memo[id(x)]``), so its identity is guarded only if another guard
-holds a number that may be an address, with which the program may have compared the number (``close``).
+For an object from outside, ``id`` and ``hash`` return the number of the original, because the program has
+tables that are keyed by the ids of originals. If the next call is expected to pass the same object, its
+identity is guarded. A tensor argument is a different object in each call. Programs use its number to
+distinguish objects (``memo[id(x)]``). Therefore its identity is guarded only if the program may have compared
+the number: another guard then contains a number that may be the address (``close``).
 
-A number that leaves the trace, also as part of a text, is computed again from the real object (``found``,
-``in_text``). A text that holds an address, such as the ``repr`` of an ``object``, cannot be computed again:
-a use of the text breaks the graph.
+A number that leaves the trace, on its own or as part of a text, is computed again from the real object
+(``found``, ``in_text``). A text that contains an address, such as the ``repr`` of an ``object``, cannot be
+computed again: a use of the text breaks the graph.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from fxstack_capture.shapes.policy import is_argument
 from fxstack_capture.sources import Key, Source
 from fxstack_capture.trace.registry import Entry, Registry
 
-# Limits: a new object that was made before a graph break has another address after the break, so a text with
-# that address (<object at 0x...>) names another address. Equal strings may or may not be the same object.
+# Limits: a new object that was made before a graph break has another address after the break. A text with its
+# old address (<object at 0x...>) is then wrong. Whether equal strings are the same object is undefined.
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
-"""A number in decimal or hexadecimal digits."""
+"""Matches a number in decimal or hexadecimal digits."""
 _OWN = re.compile(r"<fxstack_capture\.|\bArray object at ")
-"""Texts of objects that exist only while tracing, so that plain Python never prints them."""
+"""Matches names of objects that exist only while tracing. Plain Python never prints them."""
 _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
-"""An address in the text of an object, as ``object.__repr__`` writes it."""
+"""Matches an address in the text of an object, as ``object.__repr__`` writes it."""
 
 
 class Addresses:
     """The results of ``id`` and ``hash`` that the program has received in one trace.
 
-    ``note_identified`` is called with each object whose number the program receives. ``is_copying`` says
-    whether the current frame is in module ``copy``.
+    The constructor takes two functions. ``note_identified`` is called with each object whose number the
+    program receives. ``is_copying`` returns whether the current frame is in module ``copy``.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class Addresses:
         self._note_identified = note_identified
         self._is_copying = is_copying
         self._origins: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
-        """By number: the function (``id`` or ``hash``), and a function that returns its argument."""
+        """Maps a number to ``id`` or ``hash``, and to a function that returns the object."""
         self._passed: dict[int, Entry] = {}
-        """Objects that differ from call to call, by the id of the proxy."""
+        """Objects that differ from call to call. The key is the id of the proxy."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """Return the result of ``function(obj)`` that the program gets.
+        """Return the result of ``function(obj)`` for the program.
 
-        The rules of ``id`` and ``hash`` call this. ``number`` is the result for the proxy. A registered object
-        from outside gives the number of the original.
+        The rules of ``id`` and ``hash`` call this. ``number`` is the result for the proxy. If the object is
+        from outside, return the number of the original instead.
         """
         entry = self._registry.by_proxy.get(id(obj))
-        # ``copy.deepcopy`` keeps its ids in a private memo, so the ids need no guard.
+        # ``copy.deepcopy`` keeps the ids in a private memo, so they need no guard.
         if entry is None or entry.proxy is entry.original or self._is_copying():
             return self._record(function, obj, number)
         if not self._has_fixed_address(entry):
@@ -78,7 +78,8 @@ class Addresses:
         return function(entry.original)
 
     def close(self, guards: Iterable[Guard]) -> None:
-        """Guard the identity of objects that vary between calls if a guard may hold one of their addresses.
+        """Guard the identity of objects that vary between calls if a guard may contain one of their
+        addresses.
 
         Called once at the end of the trace, with all guards so far.
         """
@@ -88,8 +89,8 @@ class Addresses:
 
     @staticmethod
     def _has_fixed_address(entry: Entry) -> bool:
-        """Whether the next call is expected to pass the same object."""
-        # The caller makes new tensors and containers for each call. Lists, tuples and dictionaries have no
+        """Whether the next call is expected to pass the same object as this call."""
+        # The caller makes new tensors and containers for each call. Lists, tuples and dictionaries support no
         # weak references.
         if isinstance(entry.original, torch.Tensor):
             return not is_argument(entry.source)
@@ -98,7 +99,7 @@ class Addresses:
     def _record(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """Record that ``number`` is ``function(obj)``, and return ``number``.
 
-        In the next call the real object has another number, which the replacement code must compute (``found``).
+        In the next call the real object has another number. The replacement code computes it (``found``).
         """
         self._note_identified(obj)
         entry = self._registry.by_proxy.get(id(obj))
@@ -108,9 +109,10 @@ class Addresses:
         return number
 
     def found(self, number: int) -> tuple[Callable[[Any], int], Any] | None:
-        """Return the function and the object that gave ``number``; None if no object gave it, or the object no
-        longer exists. ``Rebuilder`` asks for each int that leaves the trace, and calls the function again on the
-        real object.
+        """Return the function and the object that gave ``number``.
+
+        Return None if there is none, or if the object no longer exists. ``Rebuilder`` asks for each int that
+        leaves the trace. The replacement then calls the function on the real object.
         """
         origin = self._origins.get(number) if self._origins else None
         if origin is None:
@@ -119,8 +121,10 @@ class Addresses:
         return None if obj is None else (origin[0], obj)
 
     def in_text(self, text: str) -> Iterator[tuple[re.Match[str], Callable[[Any], int], Any]]:
-        """Yield the recorded numbers that a text contains in decimal or hexadecimal digits: match, function and
-        object. ``Rebuilder`` asks for each text that leaves the trace, and replaces the numbers in the text.
+        """Yield (match, function, object) for each recorded number in a text.
+
+        The number may have decimal or hexadecimal digits. ``Rebuilder`` asks for each text that leaves the
+        trace, and replaces the numbers in it.
         """
         if not self._origins:
             return
@@ -130,10 +134,9 @@ class Addresses:
                 yield match, *origin
 
     def demand_none(self, text: str) -> None:
-        """Break the graph if ``text`` holds the address of a proxy, or names a class of this package.
+        """Break the graph if ``text`` contains the address of a proxy, or names a class of this package.
 
-        Called with each text that C code has made, because such a text cannot be computed again for the real
-        object.
+        Called with each text that C code has made. Such a text cannot be computed again for the real object.
         """
         if _OWN.search(text):
             raise graph_break("unsupported-object", "a text with the address of an array")
@@ -145,7 +148,7 @@ class Addresses:
 
 
 def _numbers_in(guard: Guard) -> Iterator[object]:
-    """Yield the values that a guard compares, and the keys in the source of the guard.
+    """Yield the values that a guard compares, and the keys in its source.
 
     ``Addresses.close`` searches them for addresses.
     """
@@ -161,7 +164,11 @@ def _numbers_in(guard: Guard) -> Iterator[object]:
 
 
 def may_be_address(value: object) -> bool:
-    """Whether a constant is a number as large as an address, or a text, tuple or frozenset that contains one."""
+    """Whether a constant may contain an address.
+
+    It is a number as large as an address, a text with such a number, or a tuple or frozenset with such an
+    item.
+    """
     if type(value) is int:
         return abs(value) >= _LEAST_ADDRESS
     if type(value) is str:
@@ -172,13 +179,13 @@ def may_be_address(value: object) -> bool:
 
 
 _LEAST_ADDRESS = 1 << 24
-"""Smaller numbers in guards are not taken for addresses."""
+"""Smaller numbers in guards are not considered as addresses."""
 
 
 def _reference(obj: object) -> Callable[[], Any]:
-    """Return a function that returns ``obj``, or None once the program has dropped ``obj``.
+    """Return a function that returns ``obj``, or None after the program has dropped ``obj``.
 
-    The function keeps a tensor alive, and an object that does not support weak references.
+    If ``obj`` is a tensor, or supports no weak references, the function keeps it alive.
     """
     if isinstance(obj, torch.Tensor):
         return lambda: obj

@@ -1,9 +1,9 @@
 """Raw lookups along the MRO of a class, and their guards.
 
-A raw lookup returns the entry of a class dictionary and calls no descriptor. The lookups of one class are
-collected and become one guard (``ClassUnchanged``) when the trace is closed. A write to a class from outside
-goes to an overlay. Later lookups read the overlay, and the replacement code replays the write as a side
-effect.
+A raw lookup returns the entry of a class dictionary and calls no descriptor. When the trace is closed, all
+lookups in one class become one guard (``ClassUnchanged``). A write to a class from outside goes to an
+*overlay*, a table of new attributes. Later lookups read the overlay. The replacement code replays the write
+as a side effect.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fxstack_capture.trace.registry import Registry
 dict_of = type.__dict__["__dict__"].__get__
 """Returns the dictionary of a class.
 
-A metaclass may hide ``__dict__``, so the descriptor comes from ``type``.
+A metaclass may hide ``__dict__``, so this is the descriptor of ``type``.
 """
 _mro = type.__dict__["__mro__"].__get__
 
 
 def raw_lookup(cls: type, name: str) -> Any:
-    """Return the entry of the first class dictionary along the MRO that has ``name``, or ``NOT_FOUND``.
+    """Return the entry ``name`` of the first class dictionary along the MRO that has it, or ``NOT_FOUND``.
 
-    For code outside of a trace, or for a caller that guards the lookup itself: it ignores overlays and adds no
-    guard.
+    The function ignores overlays and adds no guard. It is for code outside of a trace, and for callers that
+    guard the lookup themselves.
     """
     for base in _mro(cls):
         if name in base.__dict__:
@@ -55,18 +55,18 @@ SPECIAL_METHODS = tuple(
         *("instancecheck", "subclasscheck"),
     )
 )
-"""Special methods that C code may look up on the type of an object, without calling the tracer."""
+"""Special methods that C code may look up on the type of an object without calling the tracer."""
 
 _SELF_PROXIED_TYPES: frozenset[type] = (
     IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, staticmethod, classmethod, property}
 )
-"""Types of raw attributes that are their own proxies. They need no call of ``enter``."""
+"""Types of raw attributes that are their own proxies, so that they need no call of ``enter``."""
 
 
 class ClassReads:
     """The class lookups of one trace.
 
-    The constructor's ``enter`` wraps the value of an attribute as an object of the trace.
+    The argument ``enter`` of the constructor wraps the value of an attribute as an object of the trace.
     """
 
     def __init__(
@@ -81,23 +81,24 @@ class ClassReads:
         self.cache: dict[tuple[type, str], Any] = {}
         """The results of ``lookup``, by class and name."""
         self.plans: dict[tuple[type, str], Any] = {}
-        """By class and name: the attribute plans of ``objects.protocols.descriptors``.
+        """Maps (class, name) to an attribute plan of ``objects.protocols.descriptors``.
 
-        A plan is (raw attribute or ABSENT, function that binds it, whether it precedes the instance dictionary).
+        A plan has three parts: the raw attribute or ABSENT, the function that binds it, and whether it
+        precedes the instance dictionary.
         """
         self.reads: dict[type, dict[str, object]] = {}
-        """By class: the raw attributes that the trace has looked up, or ``NOT_FOUND``.
+        """Maps a class to the raw attributes that the trace has looked up (``NOT_FOUND`` for an absent one).
 
         ``close`` guards them.
         """
         self.fixed: dict[type, bool] = {}
-        """By class: whether its attributes need no guard, because the class is immutable or new."""
+        """Maps a class to whether its attributes need no guard, because the class is immutable or new."""
         self.noted: set[type] = set()
-        """Classes whose special methods are guarded already."""
+        """Classes whose special methods are already guarded."""
         self.ancestors: set[type] = set()
-        """Classes whose bases the program has read, so that the guard covers the MRO."""
+        """Classes whose bases the program has read. Their guards also compare the MRO."""
         self.overlays: dict[type, dict[str, object]] = {}
-        """The writes of the program to classes from outside, by class and name.
+        """Maps a class from outside to its new attributes, name -> value.
 
         ABSENT stands for a deletion.
         """
@@ -105,17 +106,18 @@ class ClassReads:
     def lookup(self, cls: type, name: str) -> Any:
         """Return the raw attribute as an object of the trace, or ABSENT.
 
-        The lookup is recorded, and ``close`` guards it. Every attribute load and store of the program, and each
-        search for a special method, begins here.
+        The lookup is recorded, and ``close`` guards it. Every attribute load and store of the program begins
+        with this method, and so does each search for a special method.
         """
         key = (cls, name)
         attribute = self.cache.get(key, self)
+        # ``self`` stands for a missing entry, because any other object may be an attribute.
         if attribute is self:
             attribute = self.cache[key] = self._lookup(cls, name)
         return attribute
 
     def _lookup(self, cls: type, name: str) -> Any:
-        """Look the name up along the MRO for ``lookup``. Overlays take precedence over the class dictionaries."""
+        """Look the name up along the MRO, for ``lookup``. Overlays take precedence over class dictionaries."""
         mro = _mro(cls)
         if self.overlays:
             for base in mro:
@@ -133,7 +135,7 @@ class ClassReads:
         return ABSENT
 
     def _wrap_attribute(self, cls: type, base: type, name: str) -> Any:
-        """Record that ``cls`` has the attribute ``name`` from ``base``, and return the attribute as an object of
+        """Record that ``cls`` has the attribute ``name`` from ``base``. Return the attribute as an object of
         the trace.
         """
         raw = dict_of(base)[name]
@@ -148,13 +150,14 @@ class ClassReads:
         return self._enter(raw, source)
 
     def _note(self, cls: type, name: str, raw: object) -> None:
-        """Record a lookup for the guard of ``close``. ``raw`` is ``NOT_FOUND`` for an absent name."""
+        """Record a lookup, which ``close`` guards. ``raw`` is ``NOT_FOUND`` for an absent name."""
         if not self._is_fixed(cls):
             self.reads.setdefault(cls, {})[name] = raw
 
     def _is_fixed(self, cls: type) -> bool:
-        """Whether lookups in ``cls`` give the same result in every call and need no guard: ``cls`` is immutable or
-        new.
+        """Whether lookups in ``cls`` need no guard, because they give the same result in every call.
+
+        This is so if ``cls`` is immutable or new.
         """
         fixed = self.fixed.get(cls)
         if fixed is None:
@@ -162,7 +165,9 @@ class ClassReads:
         return fixed
 
     def note(self, cls: type, names: Iterable[str]) -> None:
-        """Guard the lookups of ``names`` in ``cls``. For callers that read the raw results themselves."""
+        """Guard the lookups of ``names`` in ``cls``. Callers of this method have read the raw results
+        themselves.
+        """
         if not self._is_fixed(cls):
             reads = self.reads.setdefault(cls, {})
             for name in names:
@@ -172,39 +177,40 @@ class ClassReads:
     def note_bases(self, cls: type) -> None:
         """Record that the program has read the bases of ``cls`` (``__mro__``, ``issubclass``).
 
-        The guard then covers the MRO.
+        The guard of the class then also compares the MRO.
         """
         if not self._is_fixed(cls):
             self.ancestors.add(cls)
             self.reads.setdefault(cls, {})
 
     def note_special_methods(self, cls: type) -> None:
-        """Guard the special methods of ``cls``, since C code looks them up on the type.
+        """Guard the special methods of ``cls``. C code looks them up on the type.
 
-        Called before C code reads an instance.
+        Called before C code reads an instance of ``cls``.
         """
         if cls in self.noted:
             return
         self.noted.add(cls)
         if is_immutable(cls):
             return
-        # All methods, since it is not known which of them the C code calls.
+        # Guard all of them, because it is unknown which methods the C code calls.
         for name in SPECIAL_METHODS:
             self.lookup(cls, name)
 
     def forget(self, cls: type) -> None:
-        """Drop the lookups in ``cls``.
+        """Drop the recorded lookups in ``cls``.
 
-        Called when the program has finished or undone the creation of ``cls``. The finished class may give other
-        results.
+        Called when the program has finished or undone the creation of ``cls``. Lookups in the finished class
+        may give other results.
         """
+        # The new attribute may also change lookups in subclasses.
         self.cache.clear()
         self.plans.clear()
         self.fixed.pop(cls, None)
         self.reads.pop(cls, None)
 
     def store(self, cls: type, name: str, value: object) -> None:
-        """Record a write to a class from outside in an overlay, which later lookups read.
+        """Record a write to a class from outside in its overlay. Later lookups read the overlay.
 
         ``value`` is ABSENT for a deletion.
         """
@@ -212,7 +218,7 @@ class ClassReads:
         self.cache.clear()
 
     def close(self) -> None:
-        """Add one guard per class that was read. Called at the end of the trace."""
+        """Add one guard for each class that was read. Called at the end of the trace."""
         for cls, reads in self.reads.items():
             mro = _mro(cls) if cls in self.ancestors else ()
             check = ClassUnchanged(tuple(reads), tuple(reads.values()), mro)

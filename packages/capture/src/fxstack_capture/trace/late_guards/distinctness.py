@@ -1,9 +1,9 @@
 """Guards that different objects stay different.
 
-Two arguments of one type have two proxies. If a later call passes one object twice, a write through one name
-must be visible through the other name, and ``is`` gives another result. Therefore the guards demand that an
-object that the program wrote to or compared is distinct from the other objects of its type. The same holds
-for objects that the program distinguished by id or hash.
+Two arguments of one type have two proxies. A later call may pass one object for both. A write through one
+name would then be visible through the other name, and ``is`` would give another result. Therefore the guards
+demand that certain objects differ from the other objects of their type: objects that the program wrote to or
+compared, and objects that it distinguished by id or hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from fxstack_capture.trace.registry import Entry, Registry
 class Distinctions:
     """Objects that the program wrote to, compared or identified in one trace.
 
-    ``varies`` says of an object that is its own proxy whether the next call may have another object in its place.
+    ``varies`` takes an object that is its own proxy. It returns whether the next call may have another object
+    in its place.
     """
 
     def __init__(
@@ -30,14 +31,14 @@ class Distinctions:
         self._add_guard = guard
         self._itself_varies = varies
         self.written: dict[int, Entry] = {}
-        """Objects that the program wrote to, by id of the proxy."""
+        """Objects that the program wrote to. The key is the id of the proxy."""
         self.compared: set[tuple[int, int]] = set()
-        """Pairs of proxies, by their ids, that the program compared with ``is``."""
+        """Pairs of objects that the program compared with ``is``, as ids of their proxies."""
         self.identified: dict[int, Entry] = {}
-        """Objects whose ``id`` or hash the program used, by id of the proxy."""
+        """Objects whose ``id`` or hash the program used. The key is the id of the proxy."""
 
     def note_written(self, entry: Entry) -> None:
-        """Record that the program wrote to a pre-existing object.
+        """Record that the program wrote to an object from outside.
 
         ``effect_diff`` calls this for each effect.
         """
@@ -46,7 +47,8 @@ class Distinctions:
     def note_compared(self, left: object, right: object) -> None:
         """Record that the program compared the identity of two objects.
 
-        Called for ``is``, and for ``==`` and similar operators, which may compare the identity first.
+        Called for ``is``. Also called for operators such as ``==``, which may compare the identity before the
+        value.
         """
         if left is right or type(left) is not type(right) or isinstance(left, torch.Tensor):
             return
@@ -57,7 +59,7 @@ class Distinctions:
     def note_identified(self, obj: object) -> None:
         """Record that the program used the identity of ``obj``: its ``id``, or its place in a hash table.
 
-        Called by ``Addresses`` and before C code hashes ``obj``.
+        ``Addresses`` calls this. It is also called before C code hashes ``obj``.
         """
         entry = self._registry.by_proxy.get(id(obj))
         if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):
@@ -71,9 +73,9 @@ class Distinctions:
         return entry is not None and (entry.proxy is not entry.original or self._itself_varies(entry.proxy))
 
     def close(self) -> None:
-        """Add the guards at the end of the trace.
+        """Add the guards. Called at the end of the trace.
 
-        Pairs that were compared get one guard each, groups of objects of one type get one guard.
+        Each compared pair gets one guard. Each group of objects of one type gets one guard.
         """
         entries = self._registry.by_proxy
         for first, second in self.compared:
@@ -85,7 +87,8 @@ class Distinctions:
             self._guard(sources)
         kinds = {type(entry.original) for entry in self.written.values()}
         groups: dict[type, list[Source]] = {kind: [] for kind in kinds}
-        # A write to one object may be a write to any other object of its type, which was perhaps only read.
+        # A write to one object may be a write to any other object of its type, even to one that was only
+        # read.
         for entry in self._registry.proxied():
             group = groups.get(type(entry.original))
             if group is not None:

@@ -1,8 +1,8 @@
-"""Recreated functions: lambdas that the program passes in each call, closures that cross a graph break.
+"""Recreated functions: lambdas that the program passes in each call, and closures that cross a graph break.
 
-A recreated function is its own proxy. The guards compare its code, and its defaults and closure as far as the
-trace reads them. Therefore an entry outlives the function for which it was compiled. If the trace depends on
-the identity of the function, the function is guarded by identity. This is so for a function that is also a
+A recreated function is its own proxy. The guards compare its code. They compare its defaults and closure as
+far as the trace reads them. Therefore an entry outlives the function for which it was compiled. If the trace
+depends on the identity of the function, the identity is guarded instead. This is so if the function is also a
 key of a dictionary, an attribute of a class or an operand of ``is``.
 """
 
@@ -16,14 +16,14 @@ from fxstack_capture.guards.records import AllDistinct, Check, Equals, Guard, Id
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import BuiltinAttr, Item, Local, Source
 
-_NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function defines
+_NESTED = 0x10  # inspect.CO_NESTED, the flag of functions that are defined inside of other functions
 
 
 class RecreatedFunctions:
     """The recreated functions of one trace, by id.
 
-    ``is_interpreted`` says whether a call of a function runs its code. It is false if a rule or a marker of a
-    library gives the call another meaning.
+    ``is_interpreted`` returns whether a call of a function runs its code. It returns False if a rule or a
+    marker of a library gives the call another meaning.
     """
 
     def __init__(
@@ -32,16 +32,15 @@ class RecreatedFunctions:
         self._guard = guard
         self._is_interpreted = is_interpreted
         self._entered: dict[int, tuple[FunctionType, Source]] = {}
-        """The recreated functions that are not guarded by identity, with their sources."""
+        """The recreated functions that are not guarded by identity, each with its source."""
 
     def __contains__(self, obj: object) -> bool:
         return id(obj) in self._entered
 
     def enter(self, fn: FunctionType, source: Source, history: FrameHistory) -> bool:
-        """Guard ``fn`` by its code if it is a recreated function.
+        """Guard ``fn`` by its code if it is a recreated function. Return whether it is.
 
-        Called when a function from outside is wrapped. Return False for other functions, which the caller guards
-        by identity.
+        Called when a function from outside is wrapped. The caller guards any other function by identity.
         """
         seen_another = history.is_another(source, fn)
         if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
@@ -58,14 +57,14 @@ class RecreatedFunctions:
         return True
 
     def _is_plain(self, fn: FunctionType) -> bool:
-        """Whether only the code of ``fn`` and the names that it reads define its meaning."""
+        """Whether the code of ``fn`` and the names that it reads define its whole meaning."""
         return not fn.__dict__ and type(fn.__module__) is str and self._is_interpreted(fn)
 
     def pin(self, values: tuple[Any, ...]) -> None:
         """Guard the identity of each recreated function in ``values``.
 
-        Other values are ignored. Called by code whose result depends on which function it got, for example by the
-        rule of ``lru_cache``.
+        Other values are ignored. Code calls this if its result depends on which function it got, for example
+        the rule of ``lru_cache``.
         """
         for fn, source in [self._entered.pop(id(v)) for v in values if id(v) in self._entered]:
             self._guard(source, IdentityIs(fn, id(fn)))
@@ -73,8 +72,9 @@ class RecreatedFunctions:
     def close(self, guards: Iterable[Guard]) -> None:
         """Add the guards that depend on the whole trace.
 
-        Called once at its end, with all guards so far. Functions that other guards know by identity are guarded by
-        identity. Other functions with the same code must stay different objects.
+        Called once at the end of the trace, with all guards so far. If another guard compares a function by
+        identity, the function is guarded by identity as well. All other functions with the same code must
+        stay different objects.
         """
         if not self._entered:
             return
@@ -89,21 +89,23 @@ class RecreatedFunctions:
 
 
 def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
-    """Whether ``fn`` is a nested function that is an argument, or an item of an argument."""
+    """Whether ``fn`` is a nested function, and an argument or an item of an argument."""
     while isinstance(source, Item):
         source = source.of
     return bool(fn.__code__.co_flags & _NESTED) and isinstance(source, Local)
 
 
 def _known_by_identity(guards: Iterable[Guard]) -> Iterator[FunctionType]:
-    """Yield the functions in fields of guards: a check that holds a function compares its identity."""
+    """Yield the functions in fields of guards. A check that contains a function compares its identity."""
     for guard in guards:
         names: tuple[str, ...] = guard.check.__match_args__
         yield from _functions(tuple(getattr(guard.check, name) for name in names))
 
 
 def _functions(values: tuple[Any, ...]) -> Iterator[FunctionType]:
-    """Yield the functions among ``values``, and inside of tuples, sets and method objects."""
+    """Yield the functions among ``values``, including those in tuples, frozensets, static methods and class
+    methods.
+    """
     for value in values:
         if type(value) in (tuple, frozenset):
             yield from _functions(tuple(value))

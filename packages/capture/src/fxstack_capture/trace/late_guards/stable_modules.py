@@ -1,8 +1,9 @@
-"""Stable modules, which outlive compiled code: torch, NumPy and the standard library.
+"""Stable modules: torch, NumPy and the standard library. They outlive compiled code.
 
-The functions, classes and submodules of a stable module are guarded directly (``Pinned``), not by the path to
-them. The names that the trace read from a namespace, a class or a function are a root of the guard tree. The root
-costs a check almost nothing while none of the names is rebound (``native/guard_tree/root_versions.c``).
+A function, class or submodule of a stable module is guarded directly (``Pinned``), not by the path to it. The
+names that the trace reads from one namespace, class or function form a root of the guard tree. As long as
+none of these names is rebound, checking the root costs almost nothing
+(``native/guard_tree/root_versions.c``).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _STABLE_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
 
 
 def is_stable_module(name: object) -> bool:
-    """Whether ``name``, for example ``"torch.nn"``, is a stable module or one of its submodules.
+    """Whether ``name``, for example ``"torch.nn"``, is the name of a stable module or of its submodule.
 
-    False for a non-string.
+    False if ``name`` is not a string.
     """
     return isinstance(name, str) and name.partition(".")[0] in _STABLE_ROOTS
 
@@ -36,7 +37,7 @@ def is_stable_module(name: object) -> bool:
 def is_stable(definition: object) -> bool:
     """Whether a stable module defines ``definition``, a function, class or module.
 
-    The program may have put definitions of its own into a stable module; these are not stable.
+    The program may put its own definitions into a stable module. These are not stable.
     """
     if isinstance(definition, ModuleType):
         return is_stable_module(definition.__dict__.get("__name__"))
@@ -46,8 +47,9 @@ def is_stable(definition: object) -> bool:
 
 
 def label_of(definition: object) -> str:
-    """Return the name of a pinned definition in messages: its ``__qualname__`` or ``__name__``, or the name of its
-    class.
+    """Return the name of a pinned definition in messages.
+
+    This is its ``__qualname__`` or ``__name__``, or else the name of its class.
     """
     name = getattr(definition, "__qualname__", None) or getattr(definition, "__name__", None)
     return name if isinstance(name, str) else type(definition).__name__

@@ -34,14 +34,14 @@ RULES.add(run_plainly, callable)
 
 @RULES.rule(id)
 def _id(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the id of an object. If it leaves the graph, it is computed again from the real object."""
+    """Return the id of an object. If the id leaves the graph, it is computed again from the real object."""
     number = plainly(id, args, kwargs)
     return trace.objects.addresses.number(id, args[0], number)
 
 
 @RULES.rule(hash)
 def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Return the hash of an object. A hash that is an address is computed again if it leaves the graph."""
+    """Return the hash of an object. If the hash is an address and leaves the graph, it is computed again."""
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
         method = tensor_methods.method(trace.calls, args[0], "__hash__")
         if method is not None:
@@ -50,12 +50,13 @@ def _hash(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
     number = run(trace, fn, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
         return number
+    # ``object.__hash__`` computes the number from the address of the object.
     return trace.objects.addresses.number(hash, args[0], number)
 
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the hash of a tensor, which is its id, by the rule of ``id``."""
+    """Return the hash of a tensor. It is the id of the tensor, so the rule of ``id`` applies."""
     return trace.objects.addresses.number(hash, args[0], id(args[0]))
 
 
@@ -63,9 +64,9 @@ def _tensor_hash(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _name_argument(value: object, prefix: str) -> str:
-    """Return ``value`` if it is a string, the name of an attribute. Else raise the TypeError of CPython.
+    """Return ``value``, the name of an attribute. If it is not a string, raise CPython's TypeError.
 
-    ``prefix`` begins the text of the error.
+    ``prefix`` is the beginning of the error text.
     """
     if not isinstance(value, str):
         raise TypeError(f"{prefix}attribute name must be string, not '{type(value).__name__}'")
@@ -74,7 +75,7 @@ def _name_argument(value: object, prefix: str) -> str:
 
 @RULES.unpacked(getattr, count=(2, 3))
 def _getattr(trace: Trace, obj: object, name: object, *default: object) -> Any:
-    """Return an attribute of a proxy, or the default if it has none."""
+    """Return an attribute of a proxy. If it has none, return the default."""
     attribute = _name_argument(name, "")
     if not default:
         return trace.objects.load_attr(obj, attribute)
@@ -117,6 +118,7 @@ def _bool(trace: Trace, value: object) -> Any:
     try:
         return trace.interp.truth_of_result(value)
     except GraphBreak:
+        # Unlike a branch, ``bool`` needs no known truth, because its result may stay a symbol.
         truth_value = trace.torch.open_truth(value)
         if truth_value is None:
             raise
@@ -125,7 +127,7 @@ def _bool(trace: Trace, value: object) -> Any:
 
 @RULES.unpacked(len, count=(1, 1))
 def _len(trace: Trace, value: Any) -> Any:
-    """Return the length of a value, which is symbolic for a tensor with a symbolic size."""
+    """Return the length of a value. It is symbolic for a tensor with a symbolic size."""
     state = trace.objects.lazy.get(id(value))
     if state is not None:
         return state.length()
@@ -139,7 +141,7 @@ def _len(trace: Trace, value: Any) -> Any:
 
 
 _CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, str, bytes, range})
-"""The builtin containers, whose length and items C code reads."""
+"""The builtin containers. C code reads their length and items."""
 
 
 @RULES.rule(iter)
@@ -194,7 +196,9 @@ def _delitem(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
 
 @RULES.rule(int, float, complex)
 def _convert(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Convert a value to a number. A symbolic number stays symbolic."""
+    """Convert a value to a number. A symbolic number stays symbolic. Break the graph for a tensor whose class
+    defines the conversion.
+    """
     if len(args) == 1 and not kwargs:
         value = args[0]
         if isinstance(value, torch.Tensor):
@@ -216,7 +220,7 @@ _SYMBOLIC_CONVERSIONS: dict[Any, Any] = {int: torch.sym_int, float: as_float, co
 
 
 def _read_frame(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Read the calling frame. ``vars`` and ``dir`` read an object if the call has an argument."""
+    """Read the calling frame. With an argument, ``vars`` and ``dir`` read the object instead."""
     if args and fn is vars:
         return _vars(trace, args, kwargs)
     if args and fn is dir:
@@ -247,7 +251,9 @@ def _globals(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.unpacked(super, count=(0, 2))
 def _super(trace: Trace, *args: Any) -> Any:
-    """Return the super object, with the arguments of the calling method if the call has none."""
+    """Return the super object. If the call has no arguments, use the arguments of the calling method. Break
+    the graph if ``super`` refuses a tensor because its fake has another class.
+    """
     args = args or super_arguments(trace.interp.current_frame())
     try:
         return plainly(super, args, {})
@@ -261,12 +267,12 @@ def _super(trace: Trace, *args: Any) -> Any:
 
 
 def _iterate(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Convert the arguments over which ``fn`` iterates to iterators of the trace. Then ``fn`` runs for real."""
+    """Convert the arguments over which ``fn`` iterates to iterators of the trace. Then run ``fn`` for real."""
     first, last = _ITERATED[fn]
     orders = trace.objects.set_orders
 
     def is_iterated(value: object) -> bool:
-        if first and value is args[0]:  # a list extended by itself is copied first
+        if first and value is args[0]:  # CPython first copies a list that is extended by itself
             return False
         return _needs_iterator(value) or id(value) in orders
 
@@ -295,13 +301,15 @@ _ITERATED: dict[Any, tuple[int, int]] = {
     **dict.fromkeys((filter, functools.reduce, list.extend), (1, 2)),
     map: (1, 1 << 30),
 }
-"""By function: the first of the arguments that it iterates over, and the end of these arguments."""
+"""Maps a function to the arguments that it iterates over: the first position, and the end position."""
 RULES.add(_iterate, *_ITERATED)
 
 
 @RULES.rule(set.pop)
 def _set_pop(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Remove an item of a set. Break the graph for a set of objects, whose order may differ in each call."""
+    """Remove an item of a set. For a set of objects, break the graph, because its order may differ in each
+    call.
+    """
     if args and id(args[0]) in trace.objects.set_orders:
         raise graph_break("unsupported-object", "pop() of a set of objects")
     return run(trace, fn, args, kwargs)
@@ -309,7 +317,9 @@ def _set_pop(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
 
 @RULES.rule(min, max)
 def _extremum(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Return the least or greatest value, which the graph selects if values are tensors or symbolic numbers."""
+    """Return the least or greatest value. If values are tensors or symbolic numbers, the graph selects the
+    result.
+    """
     orders = trace.objects.set_orders
     if trace.options.fullgraph and _may_select(args, kwargs):
         items = args[0] if len(args) == 1 else args
@@ -329,7 +339,7 @@ def _is_computed(trace: Trace, value: object) -> bool:
 
 
 def _may_select(args: Args, kwargs: Kwargs) -> bool:
-    """Whether ``min`` or ``max`` compares tensors, of which the graph would select one."""
+    """Whether ``min`` or ``max`` compares tensors. The graph would select one of them."""
     if len(args) == 1 and kwargs.keys() <= {"default"}:
         (items,) = args
         if isinstance(items, torch.Tensor) or hasattr(type(items), "__next__"):

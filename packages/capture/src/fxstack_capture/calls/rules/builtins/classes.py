@@ -22,7 +22,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def class_of(trace: Trace, value: Any) -> type:
-    """Return ``type(value)`` that the program sees, for example ``Tensor`` for a fake tensor. Rules and ``dir`` ask."""
+    """Return the result of ``type(value)`` for the program, for example ``Tensor`` for a fake tensor."""
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
@@ -46,7 +46,7 @@ def _type(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _with_module(trace: Trace, args: Args) -> tuple[Any, ...]:
-    """Add ``__module__`` to the namespace of a new class, which CPython takes from the calling frame."""
+    """Add ``__module__`` to the namespace of a new class. CPython takes its value from the calling frame."""
     _, bases, namespace = args
     caller = trace.interp.current_frame().globals
     if type(bases) is not tuple or type(namespace) is not dict or "__name__" not in caller:
@@ -60,8 +60,8 @@ def _with_module(trace: Trace, args: Args) -> tuple[Any, ...]:
 def _note_recipe(trace: Trace, created: type, args: Args) -> None:
     """Record how the class can be made anew, so that it may leave the trace.
 
-    There is no recipe if code of the program would run when the class is made. There is none for a class with slots,
-    whose descriptors belong to one class. There is none for a class with ``__del__``: a graph must end before such a
+    In three cases, there is no recipe. Code of the program would run when the class is made. The class has
+    slots, whose descriptors belong to one class. Or the class has ``__del__``: a graph must end before such a
     class is made.
     """
     if not args[2].keys().isdisjoint(("__slots__", "__del__")):
@@ -73,24 +73,24 @@ def _note_recipe(trace: Trace, created: type, args: Args) -> None:
 
 
 def _is_made_anew(value: object) -> bool:
-    """Whether a value in the namespace of a class can be made again with the class."""
+    """Whether a value in the namespace of a class can be made again together with the class."""
     return is_constant_key(value) or (type(value) is types.FunctionType and value.__closure__ is None)
 
 
 def make_class(trace: Trace, meta: type, args: Args, kwargs: Kwargs) -> type:
     """Create a class of the program with the metaclass ``meta``. ``args`` are name, bases and namespace.
 
-    The namespace already belongs to the trace. Hooks of the class are interpreted.
+    The namespace already consists of objects of the trace. Hooks of the class are interpreted.
     """
     trace.objects.expand(args[2])
     return new_class(trace, meta, args, kwargs)
 
 
 def new_class(trace: Trace, maker: Callable[..., Any], args: Args, kwargs: Kwargs) -> type:
-    """Call ``maker(..., namespace)``, which creates a class, and record the class as new.
+    """Call ``maker(..., namespace)``, which creates a class. Record the class as new.
 
-    Hooks such as ``__set_name__`` get the class before this function returns. The class therefore carries a
-    mark until the class is complete.
+    Hooks such as ``__set_name__`` get the class before this function returns. Therefore a mark in the
+    namespace identifies the class until it is complete.
     """
     if not isinstance(args[-1], dict):
         plain: type = plainly(maker, args, kwargs)
@@ -116,9 +116,9 @@ def _type_new(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
 
 @RULES.unpacked(isinstance, count=(2, 2))
 def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
-    """Return whether an object is an instance, by the class that the program sees."""
+    """Return the result of ``isinstance``, by the class that the program sees."""
     if type(value) is Scalar:
-        value = value.example  # the result depends on the class alone
+        value = value.example  # the result depends only on the class
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
     _note_bases(trace, shown)
     kind = type(value)
@@ -135,14 +135,14 @@ def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
     if kind in PLAIN_TYPES:
         plain = PLAIN_TYPES[kind]
         note_answers(trace.objects, plain, classes)
-        return isinstance(plain(), classes)  # any number of the class gives the result that the program sees
+        return isinstance(plain(), classes)  # any number of this class gives the program's result
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)
     return run(trace, isinstance, (value, classes), {})
 
 
 def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
-    """Return ``isinstance`` of a tensor, by the class that the program sees."""
+    """Return the result of ``isinstance`` for a tensor, by the class that the program sees."""
     shown = trace.torch.python_type(value)
     if type(classes) is tuple:
         return any(_tensor_isinstance(trace, value, c) for c in classes)
@@ -157,7 +157,7 @@ def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
             return False
     if type(classes) is _LegacyType:
         return _is_legacy(value, classes)
-    # A class may refuse the check: the error is the program's.
+    # A class may refuse the check. This error is the program's.
     if not isinstance(classes, type) or (shown is torch.Tensor and type(classes).__module__ == "typing"):
         return bool(plainly(isinstance, (_TENSOR, classes), {}))
     return bool(plainly(issubclass, (shown, classes), {}))
@@ -172,16 +172,16 @@ _LegacyType: Any = type(torch.FloatTensor)
 def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
     """Whether a tensor has the dtype, layout and device of a class such as ``torch.cuda.FloatTensor``.
 
-    No tensor is an instance of such a class.
+    No tensor is a real instance of such a class.
     """
     device = "cuda" if cls.is_cuda else "cpu"
     return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
 
 
 def _call_instance_check(trace: Trace, value: object, classes: object, shown: type) -> Any:
-    """Call the ``__instancecheck__`` of a program's metaclass on a value that has a proxy.
+    """Call the ``__instancecheck__`` of a metaclass of the program, for a value that has a proxy.
 
-    The result is None if the metaclass has no such method.
+    Return None if the metaclass has no such method.
     """
     members = classes.__args__ if isinstance(classes, types.UnionType) else classes
     if type(members) is tuple:
@@ -195,7 +195,7 @@ def _call_instance_check(trace: Trace, value: object, classes: object, shown: ty
 
 
 def _instance_check(trace: Trace, cls: object) -> Any:
-    """Return the Python ``__instancecheck__`` of the metaclass of ``cls``, or None if the program defines none."""
+    """Return the Python ``__instancecheck__`` of the metaclass of ``cls``. None if the program defines none."""
     method = trace.objects.classes.lookup(type(cls), "__instancecheck__")
     if type(method) is not types.FunctionType or method is abc.ABCMeta.__dict__["__instancecheck__"]:
         return None
@@ -204,7 +204,9 @@ def _instance_check(trace: Trace, cls: object) -> Any:
 
 @RULES.rule(type.__instancecheck__)
 def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return whether an object is an instance without its metaclass, by the class that the program sees."""
+    """Return whether an object is an instance, without asking the metaclass. The class is that which the
+    program sees.
+    """
     if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
         shown = trace.torch.python_type(args[1])
         return type.__subclasscheck__(args[0], shown)
@@ -212,7 +214,7 @@ def _plain_instance_check(trace: Trace, _fn: object, args: Args, kwargs: Kwargs)
 
 
 def _note_bases(trace: Trace, cls: object) -> None:
-    """Guard the bases of a class, on which the answer depends."""
+    """Guard the bases of a class. The answer depends on them."""
     if isinstance(cls, type):
         trace.objects.classes.note_bases(cls)
 

@@ -1,4 +1,6 @@
-"""Methods of ``dict`` on dictionaries from outside: read single keys without filling the lazy dictionary."""
+"""Methods of ``dict`` on dictionaries from outside: they read single keys without filling the lazy
+dictionary.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 
 def _on_dict(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Look into the lazy dictionary, if the dictionary and the key allow it; else fill it and run the method for real."""
+    """Apply the method to the lazy dictionary, if the dictionary and the key allow it.
+
+    Otherwise fill the dictionary and run the method for real.
+    """
     on_state, *counts = _ON_STATE[fn]
     if args and not kwargs and len(args) in counts:
         state: LazyDict | None = trace.objects.lazy.get(id(args[0]))
@@ -21,7 +26,7 @@ def _on_dict(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -
             return on_state(state, *args[1:])
     if args:
         trace.objects.expand(args[0])
-        # No code of the program hashes or compares ``str`` and ``int`` keys.
+        # The hash and comparison of ``str`` and ``int`` keys run no code of the program.
         if type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int)):
             return plainly(fn, args, kwargs)
     return run(trace, fn, args, kwargs)
@@ -53,7 +58,7 @@ def _delitem(state: LazyDict, key: object) -> None:
 
 
 def _setdefault(state: LazyDict, key: object, default: object = None) -> Any:
-    """Read a key, and store the default first if it is missing."""
+    """Read a key. If the key is missing, store the default before."""
     value = state.get(key)
     if value is ABSENT:
         state.put(key, default)
@@ -82,5 +87,5 @@ _ON_STATE: Final[Mapping[Any, tuple[Any, ...]]] = {
     dict.pop: (_pop, 2, 3),
     dict.__len__: (LazyDict.length, 1),
 }
-"""By method: the function that looks into a ``LazyDict``, and the numbers of arguments that the function takes."""
+"""Maps a method to the function on a ``LazyDict``, and to the numbers of arguments that this function takes."""
 RULES.add(_on_dict, *_ON_STATE)

@@ -1,9 +1,8 @@
-"""``compile``, ``eval`` and ``exec`` of constant text in the caller's scope (``eval(f"self.layer{i}")``), and functions
-made of code objects (``types.FunctionType``).
+"""``compile``, ``eval`` and ``exec`` of constant text in the caller's scope, and ``types.FunctionType``.
 
-Equal texts are compiled once and share one code object, so that functions made by the text have the same code
-in every trace. Text that binds names in the scope, text that warns, and calls with explicit namespaces run in
-plain Python.
+An example is ``eval(f"self.layer{i}")``. Equal texts are compiled once and share one code object. Therefore
+functions made by a text have the same code in every trace. Three kinds of calls run in plain Python: text
+that binds names in the scope, text whose compilation warns, and calls with explicit namespaces.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fxstack_interchange.bytecode import Kind, opcodes_of
 _FUTURE: Final = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
-"""All flags of ``__future__`` in ``co_flags``."""
+"""The ``co_flags`` of all features of ``__future__``."""
 _BINDING: Final = opcodes_of(Kind.BINDS_NAME)
 """The names of opcodes that bind a name."""
 
@@ -36,9 +35,9 @@ _BINDING: Final = opcodes_of(Kind.BINDS_NAME)
 @functools.lru_cache(1024)
 @calls_program
 def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
-    """Return the code object of ``text``, or None if compiling the text warns. Raise the exceptions of ``compile``.
+    """Return the code object of ``text``, or None if compiling the text warns.
 
-    ``mode`` is "eval", "exec" or "single".
+    Raises the exceptions of ``compile``. ``mode`` is "eval", "exec" or "single".
     """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -49,7 +48,8 @@ def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
 def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType:
     """Return the code object of ``text``, with the ``__future__`` flags of the current function.
 
-    ``text`` is the source text and the name of its file. ``name`` is the builtin that was called, for a graph break.
+    ``text`` contains the source text and the name of its file. ``name`` is the called builtin, for the
+    message of a graph break.
     """
     if any(type(part) is not str for part in text):
         raise graph_break("side-effect-call", name)
@@ -62,7 +62,7 @@ def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType
 
 @RULES.rule(compile)
 def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Compile constant text to a code object."""
+    """Compile constant text to a code object. Break the graph for other arguments."""
     if len(args) != 3 or kwargs or args[2] not in ("eval", "exec", "single"):
         raise graph_break("side-effect-call", "compile")
     return _code(trace, "compile", args[:2], args[2])
@@ -70,7 +70,9 @@ def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(eval, exec)
 def _run_in_scope(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Interpret constant text or a code object in the scope of the calling function."""
+    """Interpret constant text or a code object in the scope of the calling function. Break the graph if the
+    program passes namespaces.
+    """
     name = fn.__name__
     if len(args) != 1 or kwargs:
         raise graph_break("side-effect-call", name)
@@ -85,7 +87,8 @@ def _run_in_scope(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwar
 
 
 def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[str, Any]]:
-    """Return a function that runs ``code`` as part of ``frame``, and all variables of ``frame``.
+    """Return a function that runs ``code`` as part of ``frame``, and all variables of ``frame`` by name.
+    Break the graph if ``code`` binds names.
 
     ``dir()`` and ``locals()`` list these variables.
     """
@@ -102,7 +105,7 @@ def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[s
 def _new_function(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> FunctionType:
     """Create a function whose globals are the real namespace of a module.
 
-    A namespace that the program created itself breaks the graph.
+    If the program has created the namespace itself, the graph breaks.
     """
     objects = trace.objects
     namespace = objects.original_of(args[1] if len(args) > 1 else kwargs.get("globals"))

@@ -25,7 +25,8 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(inspect.signature)
 def _signature(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Call the real ``inspect.signature`` for a function, or for a class with an ``__init__``.
+    """Call the real ``inspect.signature`` for a function, or for a class with an ``__init__``. Break the
+    graph for other objects and for mutable defaults.
 
     Guards check the code and the defaults of the function.
     """
@@ -47,7 +48,9 @@ def _signature(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _init_of(trace: Trace, fn: object) -> Any:
-    """Return the ``__init__`` that determines the signature of a class. Return any other object unchanged."""
+    """Return the ``__init__`` that determines the signature of a class. Any other object is returned
+    unchanged.
+    """
     if type(fn) is not type:
         return fn
     lookup = trace.objects.classes.lookup
@@ -56,7 +59,7 @@ def _init_of(trace: Trace, fn: object) -> Any:
 
 
 def _is_inert(value: object) -> bool:
-    """Whether a default value is the same object in each call, so that a signature may hold it."""
+    """Whether a default value is the same object in each call, so that a signature may contain it."""
     kind = type(value)
     return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
 
@@ -66,9 +69,9 @@ _SLOT_NAMES: Any = vars(copyreg)["_slotnames"]
 
 @RULES.rule(_SLOT_NAMES)
 def _slot_names(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the slot names that ``copy`` and ``pickle`` ask of a class.
+    """Return the slot names of a class, for ``copy`` and ``pickle``.
 
-    The cache in the class has no visible effect.
+    The cache that they keep in the class has no visible effect.
     """
     if len(args) != 1 or kwargs or trace.objects.is_new(args[0]):
         return trace.interp.call_function(_SLOT_NAMES, args, kwargs)
@@ -79,7 +82,7 @@ def _slot_names(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 def _registrations(trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     """Return the number of registrations with abstract classes, and guard it.
 
-    ``functools.singledispatch`` depends on this number.
+    The cache of ``functools.singledispatch`` depends on this number.
     """
     trace.torch.guard_flag(fn)
     return fn()
@@ -87,7 +90,7 @@ def _registrations(trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: K
 
 @RULES.rule(_abc._abc_register, _abc._reset_registry, _abc._reset_caches)
 def _register(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Break the graph at a registration with a class from outside, which is a side effect."""
+    """Break the graph at a registration with a class from outside. The registration is a side effect."""
     cls, *subclass = args
     if not subclass or not trace.objects.is_new(cls):
         raise graph_break("side-effect-call", f"a registration with {cls.__qualname__}")
@@ -116,7 +119,7 @@ def _is_subclass(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
 
 @RULES.rule(_thread.get_ident)
 def _thread_id(trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """Return the id of the thread, and guard it. Another thread compiles its own entry."""
+    """Return the id of the thread, and guard it. Each thread compiles its own entry."""
     trace.torch.guard_flag(fn)
     return fn()
 

@@ -1,6 +1,6 @@
 """``dir`` and ``__dir__``: the names of the attributes of an object, a class or a module.
 
-Guards check the names only, not the values.
+The guards check the names, but not the values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _NAMESPACE: Final[Any] = vars(types.ModuleType)["__dict__"]
 
 
 def listed_names(trace: Trace, obj: object) -> Any:
-    """Return ``dir(obj)``."""
+    """Return ``dir(obj)``. Break the graph for a tensor, for an array, and for a ``__dir__`` written in C by
+    another class.
+    """
     if isinstance(obj, (torch.Tensor, Array)):
         raise graph_break("unsupported-call", f"dir of a {class_of(trace, obj).__name__}")
     cls = type(obj)
@@ -41,7 +43,9 @@ def listed_names(trace: Trace, obj: object) -> Any:
 
 @RULES.rule(_OF_CLASS)
 def _names_of_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> list[str]:
-    """Return the names of the attributes of a class, and guard them."""
+    """Return the names of the attributes of a class, and guard them. Break the graph if the trace has changed
+    the class.
+    """
     if len(args) != 1 or kwargs or not isinstance(args[0], type):
         result: list[str] = run(trace, _OF_CLASS, args, kwargs)
         return result
@@ -51,7 +55,7 @@ def _names_of_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> li
         raise graph_break("unsupported-call", "dir of a class that was changed")
     names: list[str] = _OF_CLASS(args[0])
     if not all(map(objects.is_new, bases[:1])):
-        # One guard compares all names, joined into one string.
+        # All names are joined into one string, so that one guard compares them.
         listed = Converted(pinned(args[0], args[0].__qualname__), _OF_CLASS)
         trace.guard(Converted(listed, _JOINED), Equals(_JOINED(names)))
     return names
@@ -59,7 +63,9 @@ def _names_of_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> li
 
 @RULES.rule(_OF_OBJECT)
 def _names_of_object(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> list[str]:
-    """Return the names of the attributes of an object and of its class, and guard them."""
+    """Return the names of the attributes of an object and of its class, and guard them. Break the graph if
+    the class defines ``__dict__`` or ``__class__``.
+    """
     if len(args) != 1 or kwargs:
         result: list[str] = run(trace, _OF_OBJECT, args, kwargs)
         return result
@@ -86,7 +92,9 @@ def _own_names(trace: Trace, obj: object) -> set[str]:
 
 @RULES.rule(_OF_MODULE)
 def _names_of_module(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the names in a module, or what its ``__dir__`` returns."""
+    """Return the names in a module, or the result of its ``__dir__``. Break the graph for a subclass of the
+    module type.
+    """
     if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
         raise graph_break("unsupported-call", "dir of a module of a class of its own")
     state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))

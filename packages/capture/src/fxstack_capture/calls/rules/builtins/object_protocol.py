@@ -74,7 +74,9 @@ def _type_call(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(_SUBCLASSES)
 def _subclasses(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Return the present subclasses in a new list. Guards check their number and identity."""
+    """Return the current subclasses in a new list. Guards check their number and identity. Break the graph if
+    a class of the trace is among them.
+    """
     objects = trace.objects
     subclasses = plainly(type.__subclasses__, args, kwargs)
     if objects.is_new(args[0]) or any(map(objects.is_new, subclasses)):
@@ -88,7 +90,7 @@ def _subclasses(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(object.__reduce_ex__, object.__reduce__, object.__getstate__)
 def _state(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Return the state of an object for ``copy`` and ``pickle``, after its attributes are filled."""
+    """Return the state of an object for ``copy`` and ``pickle``. Its attributes are filled before."""
     if args:
         trace.objects.expand(args[0])
     return run(trace, fn, args, kwargs)

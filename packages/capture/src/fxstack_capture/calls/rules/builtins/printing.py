@@ -1,9 +1,8 @@
-"""``print`` while tracing: make the text at the call, and write the text after the graph has run.
+"""``print`` while tracing: the text is made at the call, and is written after the graph has run.
 
-A program cannot observe when a line is written, as long as lines stay in order: the text, and all code up to
-the next graph break, do not read the stream. This holds for streams of the standard library and for the
-streams of notebooks and test runners. It does not hold for a stream class of the program. Text that depends
-on the values of a tensor breaks the graph.
+As long as lines stay in order, a program cannot observe when they are written. No code up to the next graph
+break reads the stream. This holds for streams of the standard library, notebooks and test runners. It does
+not hold for a stream class of the program. Text that depends on the values of a tensor breaks the graph.
 """
 
 from __future__ import annotations
@@ -30,11 +29,14 @@ _STREAM_MODULES = frozenset({"io", "_io", "_pytest.capture", "ipykernel.iostream
 
 @RULES.rule(print)
 def _print(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Make the text now, and write it after the graph has run."""
+    """Make the text now, and write it after the graph has run. Break the graph if the text goes to a file
+    from outside, or if standard output is no plain stream.
+    """
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
         args = tuple([concrete(trace, value) for value in args])
-        result: None = run(trace, print, args, kwargs)  # the stream belongs to the trace: no side effect
+        # this stream belongs to the trace, so there is no side effect
+        result: None = run(trace, print, args, kwargs)
         return result
     if file is not None or not _is_plain_stream(trace):
         raise graph_break("side-effect-call", "print")
@@ -46,7 +48,7 @@ def _print(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _is_plain_stream(trace: Trace) -> bool:
-    """Whether standard output has not been replaced in the frame and is a stream of a known module."""
+    """Whether standard output is a stream of a known module, and the frame has not replaced it."""
     objects = trace.objects
     cls = type(sys.stdout)
     if objects.namespace(vars(sys)).has_changed("stdout") or cls.__module__ not in _STREAM_MODULES:
@@ -56,7 +58,9 @@ def _is_plain_stream(trace: Trace) -> bool:
 
 
 def _text(trace: Trace, value: object) -> Any:
-    """Return the text that ``print`` writes for a value. The replacement code formats symbolic numbers."""
+    """Return the text of a value for ``print``. The replacement code formats symbolic numbers. Break the
+    graph for a tensor.
+    """
     if type(value) in NUMBERS or type(value) is Text:
         return value
     if scan.scan(trace, (value,), []) & scan.TENSOR:
@@ -65,7 +69,7 @@ def _text(trace: Trace, value: object) -> Any:
 
 
 def _option(name: str, value: object) -> Any:
-    """Return a valid ``sep``, ``end`` or ``flush``. Raise the TypeError of ``print`` for an invalid option."""
+    """Return a valid ``sep``, ``end`` or ``flush``. Raises the TypeError of ``print`` for an invalid option."""
     if name not in ("sep", "end", "flush", "file") or not isinstance(value, (str, bool, type(None))):
         plainly(print, (), {"file": io.StringIO(), name: value})
     return value
@@ -73,8 +77,8 @@ def _option(name: str, value: object) -> Any:
 
 @RULES.rule(*(cls.__repr__ for cls in SYMBOLIC))
 def _text_of_a_number(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> str:
-    """Return the ``repr`` of a symbolic number inside of an object.
+    """Return the ``repr`` of a symbolic number inside of another object.
 
-    C code calls this ``repr``, for example the ``repr`` of an ``OrderedDict``.
+    C code calls this ``repr``, for example in the ``repr`` of an ``OrderedDict``.
     """
     return repr(trace.torch.specialize(args[0]))

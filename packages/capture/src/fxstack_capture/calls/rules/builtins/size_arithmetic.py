@@ -1,4 +1,4 @@
-"""Arithmetic of sizes by C functions that would need plain numbers: the rules use the symbolic form instead.
+"""Arithmetic of sizes by C functions that need plain numbers. The rules compute a symbolic form instead.
 
 If no argument is symbolic, or if the symbolic form is not exact, the C function itself runs.
 """
@@ -22,18 +22,20 @@ OF_NUMBERS = (
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
     *("isfinite", "isinf", "isnan", "atanh", "erf", "erfc", "gamma", "lgamma", "degrees", "radians"),
 )
-"""Functions of module ``math`` without a symbolic form. The result for a symbol is another input of the graph."""
+"""Functions of module ``math`` without a symbolic form. Their result for a symbol is an additional input of
+the graph.
+"""
 
 
 @RULES.rule(*(getattr(math, name) for name in OF_NUMBERS))
 def _function_of_number(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Compute a function of a symbolic number as another symbol of the graph."""
+    """Compute a function of a symbolic number. The result is a new symbol, an additional input of the graph."""
     if not kwargs and len(args) == 1 and trace.torch.is_symbolic(args[0]):
         result = trace.torch.function_of(fn, args[0])
         if result is not None:
             return result
     if fn is math.log and len(args) == 2 and any(map(trace.torch.is_symbolic, args)):
-        # CPython divides two logarithms if the call names a base.
+        # With a base as second argument, CPython divides two logarithms.
         logarithms = (_function_of_number(trace, fn, (arg,), {}) for arg in args)
         return trace.calls.binary(operator.truediv, *logarithms)
     return run(trace, fn, args, kwargs)
@@ -41,7 +43,7 @@ def _function_of_number(trace: Trace, fn: Callable[..., Any], args: Args, kwargs
 
 @RULES.rule(math.pow)
 def _power(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Compute ``math.pow`` of a positive base as ``**`` of floats. Both call C's ``pow``."""
+    """Compute ``math.pow`` of a positive base as ``**`` of floats, because both call C's ``pow``."""
     numbers = all(type(arg) in (int, float, torch.SymInt, torch.SymFloat) for arg in args)
     if not kwargs and len(args) == 2 and numbers and any(map(trace.torch.is_symbolic, args)):
         base, exponent = map(torch.sym_float, args)
@@ -52,7 +54,7 @@ def _power(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 
 @RULES.rule(torch.Size.numel)
 def _numel(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Multiply the sizes, which may be symbolic."""
+    """Return the product of the sizes, which may be symbolic."""
     if kwargs or len(args) != 1 or not isinstance(args[0], torch.Size):
         return run(trace, fn, args, kwargs)
     return math.prod(args[0])
@@ -68,7 +70,7 @@ def _index(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 
 @RULES.rule(round)
 def _round(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Return an integer unchanged, unless the call asks for digits."""
+    """Return an integer unchanged, if the call does not ask for digits."""
     if not kwargs and len(args) == 1:
         if isinstance(args[0], torch.SymInt):
             return args[0]
@@ -83,7 +85,7 @@ def _round(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 def _divmod(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Compute ``divmod`` of integers as two operations.
 
-    CPython itself divides by zero, so that its error is raised.
+    For a zero divisor, run CPython's function, which raises its own error.
     """
     if not kwargs and len(args) == 2 and any(isinstance(value, torch.SymInt) for value in args):
         whole = all(type(value) in (int, torch.SymInt) for value in args)
@@ -93,7 +95,7 @@ def _divmod(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) ->
 
 
 def _run_on_symbols(_trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call a function of torch that asks the shape environment about symbols of the trace."""
+    """Call a function of torch that asks the shape environment about symbols."""
     return fn(*args, **kwargs)
 
 

@@ -1,7 +1,7 @@
 """``Optional[X]``, ``List[X]`` and similar forms in annotations of functions that compiled code creates.
 
-``typing`` caches these forms, and reads the frames of its callers when it creates a form. If all arguments
-are classes and forms from outside, the result is a constant, and the rule computes the result while tracing.
+``typing`` caches these forms. When it creates one, it reads the frames of its callers. If all arguments are
+classes and forms from outside, the result is a constant. The rule then computes it while tracing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 _PLAIN = (str, int, types.NoneType, types.EllipsisType)
 
 
-# All subscriptions of forms that ``typing`` caches share this code.
+# This is the code of ``__getitem__`` of all forms that ``typing`` caches.
 @RULES.rule(typing.Optional.__class__.__getitem__.__code__)
 def _subscribe(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Any:
     """Make the form while tracing, as a constant."""
@@ -29,14 +29,14 @@ def _subscribe(trace: Trace, fn: types.FunctionType, args: Args, kwargs: Kwargs)
 
 
 def _real(objects: Any, value: Any) -> Any:
-    """Return an argument of a form with the objects of the program in place of proxies."""
+    """Return an argument of a form, with the program's objects in place of proxies."""
     if type(value) in (tuple, list):
         return type(value)(_real(objects, item) for item in value)
     return objects.original_of(value)
 
 
 def _is_constant(objects: Any, value: Any) -> bool:
-    """Whether ``value`` is from outside and is the same in each call."""
+    """Whether ``value`` is from outside and is the same object in each call."""
     if type(value) in (tuple, list):
         return all(_is_constant(objects, item) for item in value)
     if isinstance(value, type):

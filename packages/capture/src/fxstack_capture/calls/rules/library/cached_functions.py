@@ -1,14 +1,14 @@
 """Calls of ``functools.lru_cache`` functions.
 
-On a hit the result is the cached object. A guard checks that the cache still holds that object, and the
-replacement code makes the real call so that the hit is counted.
+On a hit, the result is the cached object. A guard checks that the cache still holds that object. The
+replacement code makes the real call, so that the hit is counted.
 
-On a miss the wrapped function is traced. If the result is a constant or an object from outside, and the
-function has no side effects, the replacement code makes the real call after the graph has run; the real call
-fills the cache and counts the miss. Otherwise the frame runs in plain Python as long as the cache does not
-hold the result: the cached object has an identity, and the program may observe that tracing created another
-object. A function that misses again and again breaks the graph. A function that raises also breaks the graph,
-because the cache does not store exceptions.
+On a miss, the wrapped function is traced. If the function has no side effects, and the result is a constant
+or an object from outside, the replacement code makes the real call after the graph has run. The real call
+fills the cache and counts the miss. In any other case, the frame runs in plain Python as long as the cache
+does not hold the result. This is necessary because the program may observe the identity of the cached object,
+and tracing would create another object. A function that misses again and again breaks the graph. A function
+that raises also breaks the graph, because the cache does not store exceptions.
 
 A call is traced and not cached if its key contains tensors, symbolic numbers, objects made in the trace, or
 objects that Python code hashes.
@@ -38,9 +38,10 @@ from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Args, Calls, Kwargs, Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 
-# Limits: a call whose key has tensors, symbolic numbers, objects made in the same graph, or objects that hash
-# by Python code is traced each time and not cached. A first call that caches a tensor or another new object,
-# or that has side effects, runs its frame in plain Python, also under fullgraph. The next call is compiled.
+# Limits: a call is traced each time and not cached if its key has tensors, symbolic numbers, objects made in
+# the same graph, or objects that hash by Python code. A first call that caches a tensor or another new
+# object, or that has side effects, runs its frame in plain Python, even under fullgraph. The next call is
+# compiled.
 
 
 _Wrapper: Any = functools._lru_cache_wrapper
@@ -48,26 +49,26 @@ _Wrapper: Any = functools._lru_cache_wrapper
 
 @RULES.rule(_Wrapper.cache_info, _Wrapper.cache_clear)
 def _read_statistics(_trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> Any:
-    """Break the graph. The counts include the real calls, which run only after the graph."""
+    """Break the graph. The counts must include the real calls, and these run only after the graph."""
     raise graph_break("side-effect-call", f"the cache of {args[0].__qualname__}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A call ``fn(*args, **kwargs)``, with the source of its result in the cache of ``fn``."""
+    """A call ``fn(*args, **kwargs)``, and the source of its result in the cache of ``fn``."""
 
     fn: Any
     """The ``functools.lru_cache`` wrapper."""
     args: Args
-    """The arguments as the trace has them."""
+    """The positional arguments, as objects of the trace."""
     kwargs: Kwargs
-    """The keyword arguments as the trace has them."""
+    """The keyword arguments, as objects of the trace."""
     source: Cached
     """The place of the result in the cache."""
 
     @property
     def missing(self) -> Guard:
-        """The guard that holds as long as the cache does not hold the result."""
+        """The guard for the missing result. It holds as long as the cache does not hold the result."""
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
@@ -80,7 +81,7 @@ def _call_cached(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
     if is_log_once(fn, args):
         return defer(trace, fn, args, kwargs)
     entry = _entry(calls, fn, args, kwargs)
-    # The key is not known: trace the wrapped function.
+    # The key is unknown, so trace the wrapped function.
     if entry is None:
         _hash(calls, (*args, *kwargs.values()))
         return calls.call(calls.objects.load_attr(fn, "__wrapped__"), args, kwargs)
@@ -93,10 +94,11 @@ def _call_cached(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwarg
 
 
 def _hash(calls: Calls, values: tuple[Any, ...]) -> None:
-    """Hash the arguments of a call that is not cached, as the real cache would before it calls the function.
+    """Hash the arguments of a call that is not cached. The real cache hashes them before it calls the
+    function.
 
-    Hashing runs ``__hash__`` methods of the program, or raises TypeError. Tensors and symbolic numbers are skipped, so
-    that no size is specialised.
+    This runs ``__hash__`` methods of the program, or raises TypeError. Tensors and symbolic numbers are
+    skipped, so that no size is specialised.
     """
     for value in values:
         if type(value) in (tuple, torch.Size):
@@ -108,14 +110,14 @@ def _hash(calls: Calls, values: tuple[Any, ...]) -> None:
 def _call_later(calls: Calls, entry: _Entry) -> None:
     """Record the real call as a side effect.
 
-    The real call counts a hit and marks the result as most recently used, or it fills the cache.
+    The real call either counts a hit and marks the result as most recently used, or fills the cache.
     """
     target = pinned(entry.fn, entry.fn.__qualname__)
     calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))
 
 
 def _missed(calls: Calls, entry: _Entry) -> Any:
-    """Trace the wrapped function after a miss, and let the replacement code fill the cache if the result allows it."""
+    """Trace the wrapped function after a miss. If the result allows it, the replacement code fills the cache."""
     before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
         function = calls.objects.load_attr(entry.fn, "__wrapped__")
@@ -133,9 +135,9 @@ def _missed(calls: Calls, entry: _Entry) -> Any:
 
 
 def _deferral(trace: Trace, entry: _Entry) -> GraphBreak:
-    """Return the graph break of a miss whose result cannot be cached after the graph.
+    """Return the graph break for a miss whose result cannot be cached after the graph.
 
-    The frame runs in plain Python until the cache holds the result, if the frame may be deferred.
+    If the frame may be deferred, it runs in plain Python until the cache holds the result.
     """
     name = entry.fn.__qualname__
     reason_to_end = graph_break("side-effect-call", f"{name}, whose cache does not hold the result,")
@@ -145,7 +147,7 @@ def _deferral(trace: Trace, entry: _Entry) -> GraphBreak:
 
 
 def _entry(calls: Calls, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> _Entry | None:
-    """Return the call with its place in the cache, or None if the key of the call is not known."""
+    """Return the call with the place of its result in the cache. None if the key of the call is unknown."""
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)
@@ -157,7 +159,7 @@ def _entry(calls: Calls, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
     originals = tuple(map(objects.original_of, args))
     keywords = {name: objects.original_of(value) for name, value in kwargs.items()}
     key = key_of(originals, keywords, typed=typed)
-    # Equal keys share one object, because the source contains the id of the key.
+    # Equal keys must be one object, because the source contains the id of the key.
     key = objects.cache_keys.setdefault((id(fn), key), key)
     shown = ", ".join([*map(_short, originals), *(f"{n}={_short(v)}" for n, v in keywords.items())])
     return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))
@@ -166,7 +168,7 @@ def _entry(calls: Calls, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> 
 def _is_known(calls: Calls, value: object) -> bool:
     """Whether a cache key may contain ``value``.
 
-    The value must mean the same object outside of the trace, and only C code may hash and compare the value.
+    The value must mean the same object outside of the trace. Only C code may hash and compare it.
     """
     if not calls.objects.is_preexisting(value):
         return _is_lasting(calls, value)
@@ -177,11 +179,11 @@ def _is_known(calls: Calls, value: object) -> bool:
 
 
 def _pin(calls: Calls, value: object) -> None:
-    """Guard the identity of objects from outside in a cache key, because other objects make another key."""
+    """Guard the identity of objects from outside in a cache key. Other objects would make another key."""
     parts: tuple[object, ...] = ()
     if type(value) in (tuple, frozenset):
         parts = tuple(value)  # type: ignore[arg-type]
-    elif type(value) is MethodType:  # bound methods are equal if function and object are
+    elif type(value) is MethodType:  # bound methods are equal if their functions and objects are equal
         parts = (value.__func__, value.__self__)
     elif not is_constant_key(value):
         source = calls.objects.source_of(value)
@@ -193,7 +195,9 @@ def _pin(calls: Calls, value: object) -> None:
 
 
 def _is_lasting(calls: Calls, value: object) -> bool:
-    """Whether a cache may hold ``value``: an object from outside, or a constant that equals any other in its place."""
+    """Whether a cache may hold ``value``. It is an object from outside, or a constant that any equal constant
+    can replace.
+    """
     if calls.objects.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
         return True
     if type(value) in (tuple, frozenset):

@@ -1,4 +1,4 @@
-"""Library functions that create classes from generated code: they run for real on the program's arguments."""
+"""Library functions that create classes from generated code. They run for real on the program's arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 @RULES.rule(collections.namedtuple)  # noqa: PYI024 - the rule of the function itself
 def _namedtuple(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> type:
-    """Call ``collections.namedtuple``, which generates code from the names alone."""
+    """Call ``collections.namedtuple``. It generates code from the names only. Break the graph for arguments
+    that are neither constants nor lists of names.
+    """
     args = tuple(specialized(trace, value) for value in args)
     for value in (*args, *kwargs.values()):
         if not _is_names(value):
@@ -45,7 +47,9 @@ _PROCESS_CLASS: Any = vars(dataclasses)["_process_class"]
 
 @RULES.rule(_PROCESS_CLASS)
 def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Apply ``@dataclass`` to a class made by the program. The decorator reads and extends only this class."""
+    """Apply ``@dataclass`` to a class made by the program. The decorator reads and extends only this class.
+    Break the graph for a class from outside.
+    """
     cls = args[0]
     if not trace.objects.is_new(cls):
         raise graph_break("unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside")
@@ -55,7 +59,7 @@ def _process_class(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any
 
 
 def note_class(trace: Trace, cls: type) -> None:
-    """Register a class and its functions as made in the trace, and forget what was known about the class."""
+    """Register a class and its functions as made in the trace. Forget earlier reads of the class."""
     objects = trace.objects
     objects.note_new(cls)
     for value in list(vars(cls).values()):

@@ -1,7 +1,7 @@
 """``weakref.finalize``, and the functions that make weak references.
 
-Finalizers live in a registry of the process, which numbers them. If a frame creates a finalizer, the outermost
-function runs in plain Python; see ``calls.deaths``.
+Finalizers are in a registry of the process, which numbers them. If a frame creates a finalizer, the outermost
+function runs in plain Python (see ``calls.deaths``).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MEMBERS = vars(weakref.finalize)
 
 @RULES.rule(_MEMBERS["__init__"])
 def _make(trace: Trace, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
-    """Break the graph: the outermost function, which makes a finalizer, runs in plain Python."""
+    """Break the graph at the creation of a finalizer. The outermost function runs in plain Python."""
     whole = caller(trace.interp.current_frame())
     raise graph_break("side-effect-call", "weakref.finalize", whole=whole)
 
 
 @RULES.rule(weakref.ref, weakref.proxy)
 def _make_reference(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Make a weak reference, unless the program could observe the death of a new object."""
+    """Make a weak reference. Break the graph if the program could observe the death of a new object."""
     demand_unobserved(trace, args)
     return run(trace, fn, args, kwargs)
 
@@ -39,5 +39,5 @@ def _make_reference(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kw
     _MEMBERS["atexit"].fset,
 )
 def _use_registry(_trace: Trace, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """Break the graph: the registry of finalizers belongs to the process."""
+    """Break the graph, because the registry of finalizers belongs to the process."""
     raise graph_break("side-effect-call", f"weakref.finalize.{fn.__name__}")

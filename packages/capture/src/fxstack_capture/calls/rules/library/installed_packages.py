@@ -1,7 +1,8 @@
-"""Questions for installed packages and programs: ``find_spec``, ``importlib.metadata.version``, ``shutil.which``.
+"""Searches for installed packages and programs: ``find_spec``, ``importlib.metadata.version``,
+``shutil.which``.
 
-The answer is that of the trace. Guards cover the paths where the search looks, and which modules are loaded. The
-files there are assumed to stay while the process runs.
+The search runs while tracing. Guards cover the paths that are searched, and which modules are loaded. The
+files in these paths are assumed not to change while the process runs.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from fxstack_capture.sources import pinned
 from fxstack_capture.trace.constants import is_value
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-# ``find_spec`` calls this function for a module that is not loaded. All before it is traced.
+# ``find_spec`` calls this function for a module that is not loaded. The code before this call is traced.
 _search: Any = vars(importlib.util)["_find_spec"]
 
 
 @RULES.rule(_search)
 def _find(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Search for a module now, and guard where the search looks."""
+    """Search for a module now. Guard the paths that are searched."""
     name, *path = args
     if kwargs or len(path) != 1:
         return trace.interp.call_function(_search, args, kwargs)
@@ -39,7 +40,7 @@ def _find(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(importlib.metadata.version)
 def _version(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Read the version of a package now, and guard where the search looks."""
+    """Read the version of a package now. Guard the paths that are searched."""
     _read(trace, "meta_path")
     _read(trace, "path")
     return plainly(importlib.metadata.version, args, kwargs)
@@ -47,7 +48,7 @@ def _version(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(shutil.which)
 def _which(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Search for a program now, and guard the path of the environment."""
+    """Search for a program now. Guard the search path in the environment."""
     if not all(map(is_value, (*args, *kwargs.values()))):
         return trace.interp.call_function(shutil.which, args, kwargs)
     environment = trace.objects.enter(os.environ, pinned(os.environ, "os.environ"))

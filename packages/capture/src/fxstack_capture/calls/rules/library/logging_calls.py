@@ -1,9 +1,9 @@
-"""Logging while tracing: a disabled level records nothing; an enabled level logs after the graph has run.
+"""Logging while tracing: a disabled level records nothing. An enabled level logs after the graph has run.
 
 If the message and the arguments are plain values, the program cannot observe that a record is written later.
-The real call is deferred to the end of the frame, in order. Other messages and arguments break the graph.
-Records for handlers or filters of the program also break the graph, because the program may read their side
-effects.
+The real call is deferred to the end of the frame, in order with other deferred calls. Any other message or
+argument breaks the graph. A record for a handler or filter of the program also breaks the graph, because the
+program may read its side effects.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fxstack_capture.trace.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-# Limits: isEnabledFor is computed from the levels, even if the cache of a logger without a manager
-# (logging.Logger(name)) is out of date.
+# Limits: isEnabledFor is computed from the levels. It ignores the cache of a logger, which may be out of date
+# for a logger without a manager (logging.Logger(name)).
 
 
 @RULES.rule(logging.Logger.isEnabledFor)
@@ -54,7 +54,9 @@ def _get_logger(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 @RULES.rule(logging.Logger._log)
 def _log(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Log after the graph has run, or break the graph if the program could observe the time."""
+    """Log after the graph has run. Break the graph for a record with an exception or a stack, and if the
+    program could observe when the record is written.
+    """
     if trace.calls.truth(trace.calls.call(_is_heard_by_the_program, (args[0],), {})):
         raise graph_break("side-effect-call", "a log record for a handler or filter of the program's own")
     if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
@@ -68,26 +70,26 @@ def _log(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
-    """Return the file, line and function that a record names, or None if their frame is not traced.
+    """Return the file, line and function that a record names. None if their frame is not traced.
 
     ``level`` is the ``stacklevel`` of the call, as for ``Logger.findCaller``.
     """
     frame: Any = trace.interp.current_frame()
-    # ``logging`` looks for a caller only if ``_srcfile`` is set.
+    # ``logging`` searches for a caller only if ``_srcfile`` is set.
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
         code = frame.code
         if not frame.program.hidden and not _is_internal(code.co_filename):
             level -= 1
             if level <= 0:
                 return code.co_filename, frame.line, code.co_name
-            if code.co_name == "forward":  # the trace has no frames for nn.Module
+            if code.co_name == "forward":  # the trace has no frames of nn.Module, so skip them
                 return None
         frame = frame.back
     return None
 
 
 def _is_internal(file: str) -> bool:
-    """Whether ``findCaller`` skips frames of this file."""
+    """Whether ``findCaller`` skips the frames of this file."""
     logging_file: Any = vars(logging)["_srcfile"]
     return os.path.normcase(file) == logging_file or ("importlib" in file and "_bootstrap" in file)
 
@@ -101,20 +103,25 @@ def _write(
     *,
     extra: dict[str, Any] | None,
 ) -> None:
-    """Log as ``Logger._log`` does when it is called at ``position`` (file, line, function)."""
+    """Log as ``Logger._log`` does for a call at ``position`` (file, line, function)."""
     file, line, function = position
     record = logger.makeRecord(logger.name, level, file, line, message, args, None, function, extra, None)
     logger.handle(record)
 
 
 _EXC_INFO: Final = 4
-"""Position of ``exc_info`` in ``Logger._log``. From this position on the arguments are read at the call (exception, stack)."""
+"""The position of ``exc_info`` among the arguments of ``Logger._log``. The arguments from there on
+(exception, stack) are read at the call.
+"""
 _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"}) - {"__main__"}
 """Packages whose handlers write records elsewhere or buffer them, so that the program cannot observe the time."""
 
 
 def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:
-    """Whether a logger or handler has a class of the program, or functions of the program in place of ``methods``."""
+    """Whether a logger or handler belongs to the program.
+
+    Its class is the program's, or the program has replaced one of its ``methods``.
+    """
     if type(obj).__module__.partition(".")[0] not in _KNOWN:
         return True
     return any(name in obj.__dict__ for name in methods)
@@ -123,7 +130,7 @@ def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:
 def _is_heard_by_the_program(logger: Any) -> bool:
     """Whether a record reaches code of the program.
 
-    The trace interprets this function, so that its reads are guarded.
+    The trace interprets this function, so that everything it reads is guarded.
     """
     if logger.filters or _is_of_the_program(logger, ("handle", "makeRecord", "callHandlers")):
         return True
@@ -138,7 +145,7 @@ def _is_heard_by_the_program(logger: Any) -> bool:
 def defer(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> None:
     """Call ``fn`` for real after the graph.
 
-    The receiver must be from outside, and other arguments plain data.
+    The receiver must be from outside. All other arguments must be plain data. Otherwise, break the graph.
     """
     objects = trace.objects
     values = (*args[1:], *kwargs.values())
@@ -148,7 +155,7 @@ def defer(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an argument of a record is plain data, whose text cannot change until it is written."""
+    """Whether an argument of a record is plain data. Its text then cannot change before it is written."""
     kind = type(value)
     if kind is tuple:
         return all(map(_is_plain, value))
@@ -158,6 +165,6 @@ def _is_plain(value: Any) -> bool:
 def is_log_once(fn: Callable[..., Any], args: Args) -> bool:
     """Whether ``fn`` is a cached function of a logger, such as ``warning_once``.
 
-    The cache decides at run time whether such a function logs again.
+    When the frame runs, the cache decides whether such a function logs again.
     """
     return bool(args) and isinstance(args[0], logging.Logger) and fn.__name__.endswith("_once")

@@ -1,6 +1,6 @@
 """Rules of NumPy functions, methods and scalar types on arrays of the trace.
 
-Conversions from tensors to arrays are included.
+These include conversions from tensors to arrays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TAKE_TENSORS = (np.array, np.asarray, np.ascontiguousarray)
 
 
 def _call_on_arrays(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Record a NumPy function as torch operators on the tensors of arrays."""
+    """Record a NumPy function as torch operators on the tensors of its arrays."""
     if fn in _TAKE_TENSORS and args and isinstance(args[0], torch.Tensor):
         args = (trace.torch.call(torch.Tensor.numpy, args[:1], {}), *args[1:])
     return trace.torch.arrays.call(fn, args, kwargs)
@@ -48,5 +48,5 @@ for _pair in pairs().values():
 
 @RULES.rule(*_OF_TYPES)
 def _about_types(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call a function of types, which reads no array elements."""
+    """Call a function that reads only types. It reads no array elements."""
     return trace.torch.arrays.about(fn, args, kwargs)

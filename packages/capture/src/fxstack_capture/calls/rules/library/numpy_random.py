@@ -1,7 +1,7 @@
 """Module ``numpy.random``: NumPy's own generator draws before the graph runs, in order with all other draws.
 
-Arrays of drawn numbers are inputs of the graph, single numbers are symbols (``trace.random_draws``). The
-arguments of a draw must be constants, apart from an array that is permuted: the frame draws the permutation,
+Drawn arrays are inputs of the graph. Single drawn numbers are symbols (``trace.random_draws``). The arguments
+of a draw must be constants, with one exception: a permuted array. For it, the frame draws the permutation,
 and the graph applies it.
 """
 
@@ -23,8 +23,8 @@ from fxstack_capture.sources import Source, pinned
 from fxstack_capture.trace.numpy_types import TORCH_OF, is_dtype_like
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
-# Limits: generators other than the one of the module, choice of one item of an array, shuffle of a list, and
-# get_state and set_state end the graph.
+# Limits: some uses end the graph: generators other than the module's own, choice of one item of an array,
+# shuffle of a list, get_state and set_state.
 
 
 _STATE = np.random.RandomState
@@ -40,7 +40,9 @@ _NAMES = (
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw with the generator of the module. The results are inputs of the graph."""
+    """Draw with the module's generator. The results are inputs of the graph. Break the graph for any other
+    generator.
+    """
     generator, *arguments = args
     if generator is not _GLOBAL:
         raise _refusal(fn)
@@ -52,7 +54,7 @@ def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
 
 
 def _drawn(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw with constant arguments. A drawn array becomes an input of the graph, a drawn number a symbol."""
+    """Draw with constant arguments. A drawn array becomes an input of the graph, and a drawn number a symbol."""
     draws = trace.objects.draws
     example = draws.example(fn, _GLOBAL, args, kwargs)
     if type(example) is not np.ndarray:
@@ -73,7 +75,7 @@ def _source() -> Source:
 
 
 def _named(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with the name of ``fn`` that draws an array as a tensor."""
+    """Return a function that draws an array as a tensor. It has the name of ``fn``."""
     drawn = partial(_as_tensor, fn)
     drawn.__name__ = fn.__name__  # type: ignore[attr-defined]
     return drawn
@@ -85,7 +87,7 @@ def _as_tensor(fn: Callable[..., Any], *args: object, **kwargs: object) -> torch
 
 
 def _constant(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
-    """Return an argument of a draw as a constant, or break the graph."""
+    """Return an argument of a draw as a constant. Break the graph if it is not constant."""
     value = trace.torch.specialize(value)
     if type(value) in (tuple, list, torch.Size):
         return type(value)(_constant(trace, fn, item) for item in value)
@@ -104,7 +106,9 @@ def _refusal(fn: Callable[..., Any]) -> GraphBreak:
 
 
 def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
-    """Return the number of rows of ``array``, as a constant with a guard."""
+    """Return the number of rows of ``array``, as a constant with a guard. Break the graph for an array
+    without dimensions.
+    """
     if array.example.ndim == 0:
         raise _refusal(fn)
     length: int = trace.torch.specialize(array.tensor.shape[0])
@@ -112,7 +116,9 @@ def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
 
 
 def _picked(trace: Trace, fn: Callable[..., Any], arguments: list[Any], kwargs: Kwargs) -> Any:
-    """Return items of an array. NumPy draws their positions as it draws from ``range(length)``."""
+    """Return items of an array. NumPy draws their positions in the same way as from ``range(length)``. Break
+    the graph for a single draw, and for a choice from an array with several dimensions.
+    """
     array, *rest = arguments
     length = _length(trace, fn, array)
     if fn.__name__ == "choice" and array.example.ndim != 1:
@@ -125,7 +131,9 @@ def _picked(trace: Trace, fn: Callable[..., Any], arguments: list[Any], kwargs: 
 
 @RULES.rule(_STATE.shuffle)
 def _shuffle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
-    """Permute the rows of an array: the order is drawn before the graph, and the graph applies it."""
+    """Permute the rows of an array. The order is drawn before the graph, and the graph applies it. Break the
+    graph for any other object or generator.
+    """
     generator, *arguments = args
     fn = _STATE.permutation
     if generator is not _GLOBAL or kwargs or len(arguments) != 1 or type(arguments[0]) is not Array:
@@ -137,7 +145,7 @@ def _shuffle(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> None:
 
 
 def _draw_by_module(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw for a function of the module that is no method of the module's generator."""
+    """Draw for a function of the module that is not a method of its generator."""
     return _draw(trace, _METHODS[fn], (_GLOBAL, *args), kwargs)
 
 

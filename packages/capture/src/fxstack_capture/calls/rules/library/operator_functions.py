@@ -1,6 +1,6 @@
 """Module ``operator``: operators as functions, and ``attrgetter``, ``itemgetter`` and ``methodcaller``.
 
-The C code of the three classes would read attributes of proxies directly.
+Without rules, the C code of the three classes would read attributes of proxies directly.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _methodcaller(trace: Trace, caller: Any, args: Args, kwargs: Kwargs) -> Any:
         return caller(*args, **kwargs)
     cls, parts = caller.__reduce__()
     keywords: dict[str, Any] = {}
-    if cls is not operator.methodcaller:  # ``cls`` is a partial object with the name and the keywords
+    # a methodcaller with keywords reduces to a partial object with the name and the keywords
+    if cls is not operator.methodcaller:
         keywords, parts = cls.keywords, (*cls.args, *parts)
     method = trace.objects.load_attr(args[0], parts[0])
     return trace.calls.call(method, parts[1:], keywords)

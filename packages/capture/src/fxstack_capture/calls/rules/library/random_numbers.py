@@ -1,9 +1,9 @@
 """Module ``random``: numbers are drawn at the beginning of the frame, in order, and are symbols in the graph.
 
-This holds for generators from outside, including the module's own generator, and for calls whose results are
-numbers of one type. Calls with objects of the program (``shuffle`` or ``choice`` of tensors) and calls with
-other results break the graph. A generator that the frame creates is run for real while tracing, from its seed
-on.
+This applies to generators from outside, including the module's own generator, if the results of a call are
+numbers of one type. Calls with objects of the program (``shuffle`` or ``choice`` of tensors) break the graph,
+and so do calls with other results. A generator that the frame itself creates runs for real while tracing,
+because its seed is known.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
 
 _LARGEST = 1 << 61
-"""The bound of numbers that symbols can hold."""
+"""The bound of numbers that a symbol can hold."""
 _FROM_NUMBERS = (
     *("random", "getrandbits", "randint", "randrange", "uniform", "triangular", "betavariate"),
     *("expovariate", "gammavariate", "gauss", "normalvariate", "lognormvariate", "seed"),
     *("vonmisesvariate", "paretovariate", "weibullvariate", "binomialvariate"),
 )
-"""Methods whose arguments are numbers."""
+"""Methods whose arguments are plain numbers."""
 _FROM_POPULATIONS = ("choice", "choices", "sample", "shuffle")
 """Methods that choose from a sequence."""
 _REFUSED = ("randbytes", "getstate", "setstate")
@@ -38,7 +38,9 @@ _REFUSED = ("randbytes", "getstate", "setstate")
 
 
 def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Draw numbers with a generator from outside. The results are symbols of the graph."""
+    """Draw numbers with a generator from outside. The results are symbols of the graph. Break the graph for
+    subclasses of the generator, under ``dynamic=False``, and for methods in ``_REFUSED``.
+    """
     generator, *arguments = args
     objects = trace.objects
     if not objects.is_preexisting(generator):
@@ -60,7 +62,7 @@ def _draw(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> A
 
 
 def _shuffles_new(objects: Objects, arguments: list[Any]) -> bool:
-    """Whether the argument is a list of this trace.
+    """Whether the argument is a list made in this trace.
 
     A list from outside may have another order in each call.
     """
@@ -80,9 +82,9 @@ def _refusal(fn: Callable[..., Any]) -> Any:
 
 
 def _plain(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
-    """Return an argument as a constant.
+    """Return an argument as a constant. Break the graph if this is impossible.
 
-    The numbers of a population must have one type, because the type of the result must not depend on the
+    The numbers of a population must have one type. Otherwise, the type of the result would depend on the
     drawn number.
     """
     value = trace.torch.specialize(value)
@@ -103,9 +105,10 @@ def _fits(number: float) -> bool:
 
 
 def _of_new(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Call a method of a generator that this trace created.
+    """Call a method of a generator that this trace has created. Break the graph if the system would provide
+    the seed.
 
-    The state is known unless the system provides the seed.
+    Its state is known, unless the system has provided the seed.
     """
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)

@@ -1,7 +1,7 @@
-"""Compile regular expressions. The result depends on the text alone, although ``re`` caches the result.
+"""Compile regular expressions. The result depends only on the text, although ``re`` caches results.
 
-The call while tracing fills the cache. The contents of the cache have no effect on results, so they are not
-guarded.
+The call while tracing fills the cache of ``re``. The contents of the cache do not influence results, so they
+are not guarded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _compile(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _is_plain(pattern: object, flags: object) -> bool:
-    """Whether compiling runs no code of the program and prints nothing.
+    """Whether the compilation runs no code of the program and prints nothing.
 
     Flags may have private classes of ``re``.
     """

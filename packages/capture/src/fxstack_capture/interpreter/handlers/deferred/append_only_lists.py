@@ -1,7 +1,9 @@
-"""Lazy loads of lists from outside, if the following steps only append to the list, measure or index it.
+"""Lazy loads of lists from outside, where the following steps only append to the list, measure it or index
+it.
 
-``decode`` replaces the plain loads before ``.append(...)``, ``[i]`` and the call of ``len(x)`` by the loads
-of this module (``append_only``). If the program has read the list, or the value is no list, the plain load runs.
+When a program is decoded, ``append_only`` replaces the plain loads before ``.append(...)``, ``[i]`` and the
+call of ``len(x)`` by the loads of this module. If the value is not a list, or if the program has already read
+the list, the plain load runs.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from fxstack_capture.interpreter.program import Handler, Instead, Step
 from fxstack_capture.objects.kinds import append_only_lists as lists
 
 Load = Callable[[Frame, Any, bool], None]
-"""``load(frame, operand, lazily)`` pushes a value. If ``lazily`` is true, a list stays unread and gets no guards."""
+"""``load(frame, operand, lazily)`` pushes a value. If ``lazily``, a list is pushed without reading its items."""
 
 
 def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
-    """Return a load that pushes the lazy list of ``find(frame, operand)``, or runs ``plain`` if the result is None."""
+    """Return a load that pushes the lazy list that ``find(frame, operand)`` returns.
+
+    If ``find`` returns None, the handler ``plain`` runs.
+    """
 
     def load(frame: Frame, operand: object, lazily: bool) -> None:
         """Push the lazy list that ``find`` returns. Run the plain handler if it returns None."""
@@ -36,7 +41,7 @@ def _loader(find: Callable[[Frame, Any], Any], plain: Handler) -> Load:
     return load
 
 
-# In frames other than the root frame, all arguments are wrapped already.
+# Only the root frame has deferred arguments here; in other frames they are already wrapped.
 _load_fast = _loader(
     lambda frame, index: lists.in_local(frame.objects, frame.fast[index]), deferred.enter_fast
 )
@@ -49,7 +54,7 @@ _load_global = _loader(
 
 
 def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
-    """Push a list, which may stay unread, and its index. The next step is the subscript."""
+    """Push a list, possibly without reading its items, and then its index. The next step is the subscript."""
     _load_fast(frame, indices[0], lazily)
     local_slots.root_load_fast(frame, indices[1])
 
@@ -67,7 +72,9 @@ def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
-    """Load an attribute, as a lazy list if ``lazily`` is true and the attribute is such a list."""
+    """Load an attribute. If ``lazily`` and the attribute is a list that has not been read, its items are not
+    read.
+    """
     lazy_list = lists.in_attribute(frame.objects, frame.stack[-1], name) if lazily else None
     if lazy_list is None:
         attributes.load_attr(frame, name)
@@ -88,12 +95,12 @@ _INDICES = (stack.load_const, local_slots.load_fast)
 
 
 def _load_deferred(load: Load, frame: Frame, operand: object) -> None:
-    """Run a load that may leave a list unread, because the next steps append to it or index it."""
+    """Run a lazy load: the next steps append to the list or index it."""
     load(frame, operand, True)
 
 
 def _load_measured(load: Load, frame: Frame, operand: object) -> None:
-    """Load the argument of a call with one argument. A list stays unread if the called function is ``len``.
+    """Load the argument of a call with one argument. If the called function is ``len``, the load is lazy.
 
     The function lies below the load, or below the object whose attribute is loaded.
     """
@@ -103,7 +110,9 @@ def _load_measured(load: Load, frame: Frame, operand: object) -> None:
 
 
 def _is_indexed(steps: list[Step], start: int) -> bool:
-    """Return whether the steps from ``start`` on index the value on top of the stack with ``[i]`` or ``[i + 1]``."""
+    """Return whether the steps from ``start`` on index the value on top of the stack, with ``[i]`` or ``[i +
+    1]``.
+    """
     following = [handler for handler, _ in steps[start : start + 4]]
     if following[1:2] == [operators.binary_subscr]:
         return following[0] in _INDICES
@@ -112,7 +121,9 @@ def _is_indexed(steps: list[Step], start: int) -> bool:
 
 
 def append_only(steps: list[Step]) -> tuple[Step, ...]:
-    """Return the steps of a program with lazy loads before ``.append``, ``[i]`` and ``len``, for ``decode``."""
+    """Return the steps of a program, with lazy loads before ``.append``, ``[i]`` and ``len``. ``decode``
+    calls this.
+    """
     for index, (handler, operand) in enumerate(steps[:-1]):
         following, argument = steps[index + 1]
         load = _LOADS.get(handler)

@@ -1,14 +1,18 @@
 """Deferred locals: values that are stored in variables before any instruction reads them.
 
-Deferred locals exist in the root frame, in frames of resume functions and in frames that get them as
-arguments (``wrapping`` creates their steps).
+Deferred locals exist in the root frame, in frames of resume functions, and in frames that get them as
+arguments. ``wrapping`` creates the steps of such a frame.
 
-A variable that becomes another variable, or an argument of a function that the trace interprets, stays
-deferred (``formatting.is_passed_on``), so a guard belongs to the first use of a value. The item of a loop
-(``for i, (name, x) in ...``) and the result of an operation that broke the graph (``a, b =
-f(x)``) stay ``DeferredLocal`` or ``DeferredTuple`` on the stack, if the following steps only unpack and store
-the value (``_defer_stores``). A variable that the program never reads has no guards. A string that the program
-only prints has no guard on its value either: the replacement code reads the string after the graph has run.
+A guard on a value belongs to its first use. A deferred local therefore stays deferred when it is stored in
+another variable or passed to a function that the trace interprets (``formatting.is_passed_on``). A variable
+that the program never reads has no guards.
+
+Two kinds of stack values can stay ``DeferredLocal`` or ``DeferredTuple``: the item of a loop (``for i, (name,
+x) in ...``), and the result of an operation that broke the graph (``a, b = f(x)``). They do so if the
+following steps only unpack and store the value (``_defer_stores``).
+
+A string that the program only prints has no guard on its value. The replacement code reads the string after
+the graph has run.
 """
 
 from __future__ import annotations
@@ -33,9 +37,9 @@ from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 
 
 def for_iter(frame: Frame, target: int) -> int | None:
-    """Push the next item, unwrapped, if the loop iterates over a partially consumed iterator from outside.
+    """Push the next item, deferred, if the loop iterates over a partially consumed iterator from outside.
 
-    Other iterators use the plain handler.
+    For any other iterator, the plain handler runs.
     """
     stack = frame.stack
     consumed = frame.objects.iterators.get(id(stack[-1]))
@@ -51,14 +55,16 @@ def for_iter(frame: Frame, target: int) -> int | None:
 
 
 def load_fast(frame: Frame, index: int) -> None:
-    """Push a stack value that a resume function got, unwrapped: the following steps only unpack and store it."""
+    """Push a stack value that a resume function got, without wrapping it. The next steps only unpack and
+    store it.
+    """
     local_slots.load_fast(frame, index)
 
 
 def load_inner(frame: Frame, index: int) -> None:
-    """Push an argument for the function that resumes an inlined call (``.inner0`` and so on).
+    """Push an argument for the resume function of an inlined call (arguments ``.inner0`` and so on).
 
-    Only a cell is wrapped here. That function wraps any other value at its first use.
+    Only a cell is wrapped here. The called resume function wraps any other value at its first use.
     """
     value = frame.fast[index]
     if type(value) is DeferredLocal and type(value.value) is CellType:
@@ -68,14 +74,16 @@ def load_inner(frame: Frame, index: int) -> None:
 
 
 def enter_fast(frame: Frame, index: int, above: int = 0) -> None:
-    """Push a variable. A string that is only printed becomes a ``Text``. A value that is only passed on stays deferred.
+    """Push a variable.
 
-    ``above``: the number of values that the same step pushes after this one.
+    A string that is only printed becomes a ``Text``. A value that is only passed on stays deferred. ``above``
+    is the number of values that the same step pushes after this variable.
     """
     value = frame.fast[index]
     if type(value) is DeferredLocal and isinstance(value.value, _PLAIN):
         height = len(frame.stack)
         if type(value.value) is str and formatting.is_printed(frame, height, above):
+            # The compiled code prints the string of each call, so a guard on the type is enough.
             frame.interp.trace.guard(value.source, TypeIs(str))
             frame.stack.append(Text((Piece(value),)))
             return
@@ -95,11 +103,11 @@ _PLAIN = (
     *(type(None), bool, int, float, complex, str, bytes, range, slice, tuple, list, dict, set, frozenset),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Tensor),
 )
-"""Classes of values that may stay deferred, because a guard on them would depend on the value."""
+"""Classes of values that may stay deferred. A guard on such a value would depend on the value."""
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:
-    """Replace a deferred tuple by its items, which stay deferred: unused items get no guards."""
+    """Replace a deferred tuple by its items. The items stay deferred, so unused items get no guards."""
     value = frame.stack[-1]
     if type(value) is DeferredTuple:
         if len(value.parts) == count:
@@ -119,15 +127,18 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def store_fast(frame: Frame, index: int) -> None:
-    """Store a value, deferred or not. A ``DeferredTuple`` becomes a tuple of wrapped items first."""
+    """Store a value, which may be deferred. A ``DeferredTuple`` is first replaced by a tuple of wrapped
+    items.
+    """
     value = frame.stack.pop()
     frame.fast[index] = entered(frame.objects, value) if type(value) is DeferredTuple else value
 
 
 def _end_of_targets(steps: Sequence[Step], index: int) -> int | None:
-    """Return the index after the steps, from ``index`` on, that unpack and store one value.
+    """Return the index of the first step after those that unpack and store one value. These begin at
+    ``index``.
 
-    None if another step uses the value.
+    Return None if another step uses the value.
     """
     if index >= len(steps):
         return None
@@ -143,15 +154,16 @@ def _end_of_targets(steps: Sequence[Step], index: int) -> int | None:
 
 
 def _defer_stores(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps with other handlers for values that the following steps only unpack and store.
+    """Return the steps, with new handlers for values that the following steps only unpack and store.
 
-    The values are items of loops and stack values of resume functions.
+    The values are items of loops, and stack values of resume functions.
     """
     steps = list(steps)
     for index, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
             _store_deferred(steps, index, index + 1, (for_iter, operand))
         elif handler is local_slots.load_fast and steps[index + 1] == (local_slots.delete_fast, operand):
+            # A resume function loads its stack values and then jumps to the instruction that uses them.
             jump, target = steps[index + 2]
             if jump is flow.jump:
                 _store_deferred(steps, index, target, (load_fast, operand))
@@ -159,9 +171,9 @@ def _defer_stores(steps: Sequence[Step]) -> list[Step]:
 
 
 def _store_deferred(steps: list[Step], index: int, targets: int, replacement: Step) -> None:
-    """Put ``replacement`` at ``index``, and let the steps from ``targets`` on unpack and store deferred values.
+    """Put ``replacement`` at ``index``. The steps from ``targets`` on then unpack and store deferred values.
 
-    Change nothing if other steps use the value before it is stored.
+    If another step uses the value before it is stored, change nothing.
     """
     after = _end_of_targets(steps, targets)
     if after is None:
@@ -175,7 +187,7 @@ def _store_deferred(steps: list[Step], index: int, targets: int, replacement: St
 _INSTEAD: dict[Any, Any] = {containers.unpack_sequence: unpack_sequence, local_slots.store_fast: store_fast}
 
 ENTER_FAST = Instead.of(local_slots.load_fast, enter_fast)
-"""The handler that loads a variable that may be a deferred local."""
+"""The handler that loads a variable whose value may be a deferred local."""
 
 _ENTERING: dict[Any, Any] = {
     local_slots.load_fast: ENTER_FAST,
@@ -184,19 +196,20 @@ _ENTERING: dict[Any, Any] = {
     local_slots.store_fast_load_fast: local_slots.root_store_fast_load_fast,
     local_slots.make_cell: local_slots.root_make_cell,
 }
-"""From the handlers that load variables to the variants that accept deferred locals."""
+"""Maps handlers that load variables to variants that accept deferred locals."""
 
 
 _LOAD_INNER = Instead.of(local_slots.load_fast, load_inner)
 
 CONTINUING = re.compile(r"\.(stack|inner)\d").match
-"""Matches argument names of functions that continue a frame, such as ``.stack0`` (``emit.resume``)."""
+"""Matches names of resume function arguments, such as ``.stack0`` (``emit.resume``)."""
 
 
 def wrapping(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     """Return ``steps`` with variants that accept deferred locals in variables.
 
-    ``steps_of`` calls this for the root frame and for frames with deferred arguments. ``names``: the variables by slot.
+    ``steps_of`` calls this for the root frame and for frames with deferred arguments. ``names`` are the names
+    of the variables by slot.
     """
     wrapped: list[Step] = []
     for handler, operand in _defer_stores(steps):

@@ -1,6 +1,7 @@
-"""f-strings, and values that are only printed (``is_printed``) or only get to reorderable functions (``is_reordered``).
+"""f-strings, and values that are only printed (``is_printed``) or only used by reorderable functions
+(``is_reordered``).
 
-Such a value becomes a ``Text``, which is formatted after the graph has run.
+Such a value becomes a ``Text``. It is formatted after the graph has run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _LETTERS = ("", "s", "r", "a")
 
 
 def _piece(frame: Frame, value: object) -> Piece | None:
-    """Return the ``Piece`` of a value that is only printed, if it is a graph number, tensor or text. Else None."""
+    """Return the ``Piece`` of a graph number, tensor or text that is only printed. Return None for any other
+    value.
+    """
     if type(value) is Text:
         return value.piece
     height = len(frame.stack) - 1
@@ -35,7 +38,9 @@ def _piece(frame: Frame, value: object) -> Piece | None:
 
 
 def is_plain(frame: Frame, tensor: torch.Tensor) -> bool:
-    """Return whether torch's own code makes the text of a tensor, so that no code of the program runs for it."""
+    """Return whether torch's own code makes the text of a tensor. Then no code of the program runs for the
+    text.
+    """
     return frame.interp.trace.torch.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
@@ -47,13 +52,16 @@ def _format(frame: Frame, value: object, spec: object) -> Any:
 
 
 def _convert(frame: Frame, value: object, which: int) -> Any:
-    """Return ``value`` after the conversion ``which`` of a replacement field: 0 none, 1 ``!s``, 2 ``!r``, 3 ``!a``."""
+    """Return ``value`` after the conversion ``which`` of a replacement field.
+
+    0 is no conversion, 1 is ``!s``, 2 is ``!r``, 3 is ``!a``.
+    """
     conversion = _CONVERSIONS[which]
     return value if conversion is None else frame.calls.call(conversion, (value,), {})
 
 
 def _defer_text(frame: Frame, value: object, which: int, spec: object) -> Text | None:
-    """Return the ``Text`` of a value; None if the value must be formatted now."""
+    """Return the ``Text`` of a value, or None if the value must be formatted now."""
     piece = _piece(frame, value)
     if piece is not None and which:
         piece = piece.converted(_LETTERS[which])
@@ -63,7 +71,7 @@ def _defer_text(frame: Frame, value: object, which: int, spec: object) -> Text |
 
 
 def _text_of(frame: Frame, value: object, which: int, spec: object) -> Any:
-    """Return the text of a replacement field: a ``Text`` if formatting can wait, else the formatted string."""
+    """Return the text of a replacement field: a ``Text`` if it can be formatted later, otherwise a string."""
     text = _defer_text(frame, value, which, spec)
     if text is not None:
         return text
@@ -75,7 +83,8 @@ def _text_of(frame: Frame, value: object, which: int, spec: object) -> Any:
 def format_value(frame: Frame, flags: int) -> None:
     """Convert and format a value (Python 3.11 and 3.12).
 
-    ``flags``: bits 0 and 1 are the conversion (``_convert``), bit 2 says that a specification is on the stack.
+    Bits 0 and 1 of ``flags`` are the conversion (``_convert``). Bit 2 says that a specification is on the
+    stack.
     """
     spec = frame.stack.pop() if flags & 4 else ""
     frame.stack[-1] = _text_of(frame, frame.stack[-1], flags & 3, spec)
@@ -84,7 +93,7 @@ def format_value(frame: Frame, flags: int) -> None:
 def convert_value(frame: Frame, which: int) -> None:
     """Replace the top of the stack by its ``str``, ``repr`` or ``ascii`` (from Python 3.13 on).
 
-    ``which``: see ``_convert``.
+    ``which`` is the conversion (see ``_convert``).
     """
     value = frame.stack[-1]
     text = _defer_text(frame, value, which, "")
@@ -107,7 +116,7 @@ def format_with_spec(frame: Frame, _operand: object) -> None:
 # --- values that are only printed ----------------------------------------------------------------
 
 
-# A step that is not in these tables may read the value, so a walk ends at the step.
+# A walk ends at a step that is not in these tables, because such a step may read the value.
 _ADDED: Final[dict[Any, tuple[int, int]]] = {
     **dict.fromkeys((stack.nop, local_slots.delete_fast), (0, 0)),
     **dict.fromkeys(
@@ -124,7 +133,7 @@ _ADDED: Final[dict[Any, tuple[int, int]]] = {
     **dict.fromkeys((attributes.load_method_null_below, attributes.load_method_null_above), (1, 2)),
     **dict.fromkeys((operators.binary_op, operators.binary_subscr), (2, 1)),
 }
-"""By handler: the numbers of values that a step pops from the stack and pushes."""
+"""Maps a handler to the numbers of stack values that its step pops and pushes."""
 
 _FORMATS: Final = (format_value, convert_value, format_simple, format_with_spec)
 _STORES: Final = (
@@ -143,31 +152,33 @@ def _specs(step: Step) -> int:
 
 
 def _call_takes(step: Step, before: Step) -> tuple[int, int, int]:
-    """Return the number of arguments of a call, of positional arguments, and of stack slots above them.
+    """Return three numbers for a call: all arguments, positional arguments, and stack slots above the
+    arguments.
 
-    ``before``: the step before the call.
+    ``before`` is the step before the call.
     """
     handler, operand = step
     if handler is calling.call:
         return operand, operand, 0
     if handler is calling.call_with_names:
         return operand[0], operand[0] - len(operand[1]), 0
-    # From 3.13 on, the names of arguments lie on the stack, loaded by the step before the call.
+    # From 3.13 on, the names of arguments are on the stack. The step before the call has loaded them.
     by_name = before[1] if before[0] is stack.load_const else ()
     return operand, operand - len(by_name) if by_name else 0, 1
 
 
 def _plain(step: Step) -> Step:
-    """Return the step with its original handler, if ``append_only`` replaced the handler."""
+    """Return the step with its original handler, if another handler has replaced it."""
     handler, operand = step
     return getattr(handler, "plain", handler), operand
 
 
 class _Walk:
-    """Follow a value on the stack through the steps of a program, without running them, to the use of the value.
+    """A walk that follows a stack value through the steps of a program to the use of the value. The steps do
+    not run.
 
-    ``above`` counts the stack slots above the value. ``under`` counts the values below it that have become
-    parts of it.
+    ``above`` is the number of stack slots above the value. ``under`` is the number of values below it that
+    have been joined with it in one f-string.
     """
 
     def __init__(self, steps: tuple[Step, ...], position: int, above: int, *, as_text: bool = True) -> None:
@@ -176,15 +187,18 @@ class _Walk:
         self.above = above
         self.under = 0
         self.as_text = as_text
-        """Whether the value may become a part of an f-string. If not, it may be an argument by name."""
+        """Whether the value may become part of an f-string. If not, the value may also be passed as an
+        argument by name.
+        """
 
     def to_call(self) -> int | None:
-        """Return the number of stack values between a called function and the followed value, its argument.
+        """Return the number of stack values between a called function and the followed value, which is its
+        argument.
 
-        ``STORED`` if a local variable gets the value. None if another step reads the value, or if execution may
-        not reach the call.
+        Return ``STORED`` if a local variable gets the value. Return None if another step reads the value, or
+        if execution may not reach the call.
         """
-        # A jump may lead backward. The bound ends a walk in a loop without a call.
+        # A jump may lead backward. The bound ends a walk around a loop without a call.
         for _ in range(len(self.steps)):
             step = _plain(self.steps[self.position])
             if step[0] in _CALLS:
@@ -194,7 +208,7 @@ class _Walk:
                     index = count - 1 - (self.above - top)
                     return self.under + index if self.above >= top and index < positional else None
                 if self.above < count + top + 2:
-                    return None  # the value is the callable, or its self
+                    return None  # the value is the callable, or the self of the callable
                 self.above -= count + top + 1
             elif step[0] in _STORES and not self.above:
                 if step[0] is local_slots.store_fast or len({*step[1]}) > 1:
@@ -206,7 +220,7 @@ class _Walk:
         return None
 
     def _steps_over(self, step: Step) -> bool:
-        """Return whether ``step`` leaves the value unread. Update the state of the walk for the next step."""
+        """Return whether ``step`` leaves the value unread. If so, move the walk to the next step."""
         handler, operand = step
         if handler in _FORMATS:
             specs = _specs(step)
@@ -236,10 +250,10 @@ class _Walk:
 
 
 def _taker(frame: Frame, height: int, above: int) -> Any:
-    """Return the function that gets a value of the stack as a positional argument, possibly in an f-string.
+    """Return the function that gets a stack value as a positional argument, directly or in an f-string.
 
-    ``STORED`` if a local variable gets the value; None for every other use. The current step leaves the value
-    ``height`` slots above the bottom of the stack, with ``above`` values over it.
+    Return ``STORED`` if a local variable gets the value, and None for any other use. The current step leaves
+    the value on the stack with ``height`` values below it and ``above`` values above it.
     """
     between = _Walk(frame.program.steps, frame.pc + 1, above).to_call()
     if between == STORED:
@@ -250,7 +264,10 @@ def _taker(frame: Frame, height: int, above: int) -> Any:
 
 
 def function_of(slots: list[Any]) -> Any:
-    """Return the called function from the two stack slots below its arguments; None if one slot holds ``self``."""
+    """Return the called function, from the two stack slots below its arguments.
+
+    Return None if one slot holds ``self``.
+    """
     first, second = slots
     if first is NULL:
         return second
@@ -258,14 +275,16 @@ def function_of(slots: list[Any]) -> Any:
 
 
 def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
-    """Return whether a value only becomes an argument of ``print``. ``height`` and ``above``: see ``_taker``."""
+    """Return whether a value only becomes an argument of ``print``. For ``height`` and ``above``, see
+    ``_taker``.
+    """
     return _taker(frame, height, above) is print
 
 
 def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
-    """Return whether a value only becomes a local variable, of this frame or of a frame that it calls.
+    """Return whether a value only becomes a local variable of this frame or of a frame that it calls.
 
-    ``height`` and ``above``: see ``_taker``.
+    For ``height`` and ``above``, see ``_taker``.
     """
     walk = _Walk(frame.program.steps, frame.pc + 1, above, as_text=False)
     between = walk.to_call()
@@ -279,7 +298,8 @@ def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
 def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
     """Return whether a value only becomes a local variable or an argument of a reorderable function.
 
-    The loads of the variable ask again (``reordered_texts``). ``height`` and ``above``: see ``_taker``.
+    Each load of the variable is checked in the same way (``reordered_texts``). For ``height`` and ``above``,
+    see ``_taker``.
     """
     trace = frame.interp.trace
     if not trace.options.reorderable_functions:
@@ -294,9 +314,9 @@ def _is_reorderable(trace: Trace, function: object) -> bool:
 
 
 def _is_same(trace: Trace, function: object, chosen: object) -> bool:
-    """Return whether ``function``, an object of the trace, is ``chosen`` of the options.
+    """Return whether ``function``, an object of the trace, is ``chosen``, a function in the options.
 
-    Bound methods match if their functions and original receivers are the same objects.
+    Two bound methods match if their functions and original receivers are the same objects.
     """
     if type(function) is not MethodType:
         return function is chosen

@@ -1,10 +1,9 @@
 """Partial comprehensions: lists that a comprehension was filling when the graph broke.
 
-The resume function gets such a list as an argument and pushes the list on the stack below the iterator of the
-loop. Until the loop ends, only the comprehension accesses the list. The list therefore stays a
-``DeferredLocal``: guards do not check the earlier elements, and every iteration of the loop runs the same
-code (``objects.kinds.append_only_lists``). When the loop ends, or an exception leaves the loop, the list is
-wrapped.
+The resume function gets such a list as an argument. It pushes the list on the stack, below the iterator of
+the loop. Until the loop ends, only the comprehension uses the list, so the list stays a ``DeferredLocal``.
+Therefore no guard checks the earlier elements, and every iteration runs the same compiled code
+(``objects.kinds.append_only_lists``). The list is wrapped when the loop ends or an exception leaves the loop.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ON_STACK = re.compile(r"\.stack\d").match
 def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps of a resume function in which partial comprehensions stay deferred.
 
-    ``steps`` are a result of ``deferred_locals.wrapping``; ``names`` are the variables by slot.
+    ``steps`` are a result of ``deferred_locals.wrapping``. ``names`` are the names of the variables by slot.
     """
     on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
     if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
@@ -37,7 +36,7 @@ def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
 
 
 def _replace_step(handler: Handler, operand: object, on_stack: list[int]) -> Step:
-    """Return the step that keeps iterator and list of a comprehension deferred until a value is needed.
+    """Return the step that keeps the iterator and the list of a comprehension deferred.
 
     ``on_stack`` are the slots of the arguments that carry stack values, deepest first.
     """
@@ -52,9 +51,10 @@ def _replace_step(handler: Handler, operand: object, on_stack: list[int]) -> Ste
 
 
 def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
-    """Push the argument in slot ``index``, unwrapped if it is the list below a partly consumed iterator.
+    """Push the argument in slot ``index``. A list below a partially consumed iterator is pushed without
+    wrapping it.
 
-    ``above``: slots of the arguments that lie above it on the stack.
+    ``above`` are the slots of the arguments that lie above this argument on the stack.
     """
     value = frame.fast[index]
     is_list = type(value) is DeferredLocal and type(value.value) is list
@@ -79,7 +79,9 @@ def list_append(frame: Frame, depth: int) -> None:
 
 
 def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
-    """Advance the loop of a comprehension. At its end, wrap the list, because later code may read it."""
+    """Advance the loop of a comprehension. At the end of the loop, wrap the list, because later code may read
+    it.
+    """
     after = handler(frame, target)
     if after is not None:
         settle(frame, _is_iterator)
@@ -87,9 +89,10 @@ def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
 
 
 def settle(frame: Frame, ends: Any = None) -> None:
-    """Wrap deferred values on the stack, from the top down to the first value for which ``ends(value)`` is true.
+    """Wrap deferred values on the stack from the top down. Stop at the first value for which ``ends(value)``
+    is true.
 
-    An exception handler of a resumed frame wraps all (``ends`` None).
+    If ``ends`` is None, wrap all of them. An exception handler of a resumed frame needs this.
     """
     stack = frame.stack
     for index in range(len(stack) - 1, -1, -1):

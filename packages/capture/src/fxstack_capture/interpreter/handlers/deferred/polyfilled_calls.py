@@ -1,8 +1,8 @@
-"""Steps that make the calls that C code would make, for traces with a graph break below C code.
+"""Steps that call polyfills in place of C code, for traces with a graph break below C code.
 
-Each handler asks ``calls`` for the function to call (``calls.polyfills``). The step has already popped its
-operands, so a resume function can continue after the call (``emit.resume``). A step that jumps replaces its
-operand by the result and then reads the result.
+Each handler asks ``calls`` which function to call (``calls.polyfills``). The step pops its operands before
+the call, so a resume function can continue after the call (``emit.resume``). A step that jumps first replaces
+its operand by the result of the call. Then it jumps by that result.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from fxstack_capture.interpreter.program import Handler, Step
 from fxstack_capture.trace.state import Request
 
 Rule = Any
-"""``rule(original, frame, operand)``: a handler that may run the original handler."""
+"""``rule(original, frame, operand)`` replaces the handler ``original``, and may run it."""
 
 
 def with_polyfills(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps with rules for the handlers whose calls C code would make. ``steps_of_trace`` calls this."""
+    """Return the steps, with rules for the handlers that call the program through C code. ``steps_of_trace``
+    calls this.
+    """
     return tuple(_replace_step(handler, operand) for handler, operand in steps)
 
 
 def _replace_step(handler: Handler, operand: object) -> Step:
-    """Return the step that runs the rule of ``handler``; the same step without a rule."""
+    """Return the step that runs the rule of ``handler``. Without a rule, return the step itself."""
     rule = _RULES.get(handler)
     return (handler, operand) if rule is None else (partial(rule, handler), operand)
 
 
 def _answer(frame: Frame, request: Request) -> Any:
-    """Return the result of a linked call of the polyfill of ``request`` (a function and its arguments)."""
+    """Return the result of a resumable call of the polyfill in ``request`` (a function and its arguments)."""
     return frame.calls.call_linked(*request, {})
 
 
@@ -54,15 +56,15 @@ def _rule_of_request(
     leaves: bool = True,
     convert: Callable[[Handler, Any], Callable[..., Any] | None] | None = None,
 ) -> Rule:
-    """Make the rule of a step that takes ``takes`` values.
+    """Make the rule of a step that pops ``takes`` values.
 
-    ``operands_of(stack, operand)`` returns the arguments of ``calls.request``. If ``calls`` has no request, the
-    original step runs. ``leaves``: whether the step leaves the result on the stack. ``convert(original, operand)``
-    returns the polyfill that converts the result, or None.
+    ``operands_of(stack, operand)`` returns the arguments of ``calls.request``. If ``calls.request`` returns
+    None, the original handler runs. ``leaves``: whether the step pushes the result. ``convert(original,
+    operand)`` returns the polyfill that converts the result, or None.
     """
 
     def rule(original: Handler, frame: Frame, operand: object) -> int | None:
-        """Run the polyfill of the request for the operands on the stack, or the original handler without a request."""
+        """Run the polyfill for the operands on the stack. If ``calls`` has none, run the original handler."""
         request = frame.calls.request(*operands_of(frame.stack, operand))
         if request is None:
             return original(frame, operand)
@@ -87,7 +89,9 @@ _binary = _rule_of_request(
 
 
 def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
-    """Replace the condition by its truth, which the polyfill of ``__bool__`` finds, and run the original handler."""
+    """Replace the condition by its truth, then run the original handler. The polyfill of ``__bool__``
+    computes the truth.
+    """
     value = frame.stack[-1]
     request = None if type(value) is bool else frame.calls.request("truth", value)
     if request is not None:
@@ -96,7 +100,7 @@ def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
 
 
 def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
-    """Format a value through a polyfill. With a conversion or specification, run the original handler."""
+    """Format a value by a polyfill. If there is a conversion or specification, run the original handler."""
     plain = original is not formatting.format_value or flags & 7 == 0
     return _plain_format(original, frame, flags) if plain else original(frame, flags)
 
@@ -108,7 +112,9 @@ _plain_format = _rule_of_request(1, lambda stack, _flags: ("formatting", stack[-
 
 
 def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    """Load an attribute through a polyfill, if code of the program computes it. A method load also pushes NULL."""
+    """Load an attribute by a polyfill, if code of the program computes it. A method load pushes NULL in
+    addition.
+    """
     request = frame.calls.request("attribute", frame.stack[-1], name)
     if request is None:
         return original(frame, name)
@@ -124,7 +130,7 @@ def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
 
 
 def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
-    """Advance an iterator of the program through the polyfill ``next_or_end``, which returns ``End`` at the end."""
+    """Advance an iterator of the program by the polyfill ``next_or_end``. At the end, it returns ``End``."""
     request = frame.calls.request("advance", frame.stack[-1])
     if request is None:
         return original(frame, target)

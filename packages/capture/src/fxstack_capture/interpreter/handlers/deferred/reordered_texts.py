@@ -1,8 +1,9 @@
-"""Steps of traces with reorderable functions, which get strings made of tensors after the graph has run.
+"""Steps of traces with reorderable functions. Such functions get strings made of tensors after the graph has
+run.
 
-``str``, ``repr``, ``str.format`` and ``%`` of tensors make a ``Text`` if a reorderable function or a local variable
-gets the string (``formatting.is_reordered``; f-strings do the same without these steps). The graph breaks
-before a load of the variable for any other use.
+``str``, ``repr``, ``str.format`` and ``%`` of tensors make a ``Text`` if a reorderable function or a local
+variable gets the string (``formatting.is_reordered``). f-strings do the same without these steps. If a later
+step uses the variable in any other way, the graph breaks before the load of the variable.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from fxstack_capture.objects.printed_texts import NUMBERS, LaterString, Piece, T
 from fxstack_capture.trace.constants import IMMUTABLE_TYPES
 from fxstack_capture.trace.state import Trace
 
-# Limits: a string with a format specification or an attribute of a tensor, such as ``"{:.2f}".format(t)``, is made
-# at once, which ends the graph. Strings that + joins, or that containers hold, are, too.
+# Limits: three kinds of strings are made at once, which ends the graph: a string with a format specification
+# or an attribute of a tensor, such as ``"{:.2f}".format(t)``, a string that + joins, and a string in a
+# container.
 
 
 def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return ``steps`` with the rules for polyfills and reorderable functions that ``trace`` needs (``steps_of``)."""
+    """Return ``steps`` with the rules that ``trace`` needs for polyfills and reorderable functions.
+    ``steps_of`` calls this.
+    """
     changed = with_polyfills(steps) if trace.plan.polyfills else steps
     if not trace.options.reorderable_functions:
         return changed
@@ -40,7 +44,7 @@ def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _replace_step(plain: Handler, step: Step) -> Step:
-    """Return ``step`` with the rule of ``plain`` around its handler, or ``step`` itself if there is no rule."""
+    """Return ``step`` with the rule of ``plain`` around its handler. Without a rule, return ``step`` itself."""
     rule = _RULES.get(plain)
     return step if rule is None else (partial(rule, step[0]), step[1])
 
@@ -49,15 +53,19 @@ def _replace_step(plain: Handler, step: Step) -> Step:
 
 
 class _NotDeferredError(Exception):
-    """The text of an argument cannot wait: the argument may run code of the program, or may change."""
+    """Raised if the text of an argument cannot be made later. Making it may run code of the program, or it
+    may change.
+    """
 
 
 def _defer_text(
     frame: Frame, takes: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-    """Replace the ``takes`` top values by the ``Text`` of the call ``function(*args, **kwargs)``, and return True.
+    """Replace the ``takes`` top values by the ``Text`` of the call ``function(*args, **kwargs)``, and return
+    True.
 
-    Return False if the string must be made at once. A call with examples shows first that the call raises nothing.
+    Return False if the string must be made at once. The call is first tried with sample arguments, because a
+    deferred call must not raise.
     """
     if not any(_holds_tensor(value) for value in (*args, *kwargs.values())):
         return False
@@ -74,14 +82,15 @@ def _defer_text(
 
 
 def _holds_tensor(value: object) -> bool:
-    """Return whether a value is a tensor or a tuple, nested or not, that contains a tensor."""
+    """Return whether a value is a tensor, or a tuple that contains a tensor at any depth."""
     return isinstance(value, torch.Tensor) or (type(value) is tuple and any(map(_holds_tensor, value)))
 
 
 def _example(frame: Frame, value: object) -> object:
-    """Return what the example call of ``_defer_text`` gets for ``value``: ``object()`` for a tensor or number.
+    """Return the sample argument of ``_defer_text`` for ``value``. For a tensor or number this is
+    ``object()``.
 
-    Raise _NotDeferredError for mutable values.
+    Raises _NotDeferredError for mutable values.
     """
     if isinstance(value, torch.Tensor) and is_plain(frame, value):
         return object()
@@ -97,8 +106,8 @@ def _example(frame: Frame, value: object) -> object:
 def _rule_of_call(arguments: Callable[[Frame, Any], tuple[int, tuple[str, ...]]], top: int = 0) -> Any:
     """Make the rule of a call step.
 
-    ``arguments(frame, operand)`` returns the number of arguments and the names of the last of them. ``top``: the
-    number of stack slots above the arguments.
+    ``arguments(frame, operand)`` returns the number of arguments, and the names of the last arguments.
+    ``top`` is the number of stack slots above the arguments.
     """
 
     def rule(original: Handler, frame: Frame, operand: object) -> int | None:
@@ -109,9 +118,9 @@ def _rule_of_call(arguments: Callable[[Frame, Any], tuple[int, tuple[str, ...]]]
 
 
 def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) -> bool:
-    """Return whether ``_defer_text`` has pushed the text of a call.
+    """Defer the text of a call if possible. Return whether ``_defer_text`` has pushed the text.
 
-    ``top``: the number of stack slots above the arguments.
+    ``top`` is the number of stack slots above the arguments.
     """
     count, names = arguments
     end = len(frame.stack) - top
@@ -138,22 +147,22 @@ def _binary(original: Handler, frame: Frame, op: Any) -> int | None:
 
 
 def _demand_reordered(frame: Frame, value: object, height: int, above: int = 0) -> None:
-    """Break the graph if ``value`` is a ``Text`` and something but a reorderable function uses it.
+    """Break the graph if ``value`` is a ``Text`` that is used by anything but a reorderable function.
 
-    ``height`` and ``above``: see ``formatting._taker``.
+    For ``height`` and ``above``, see ``formatting._taker``.
     """
     if type(value) is Text and not is_reordered(frame, height, above):
         raise graph_break("unsupported-call", "a use of the text of a tensor")
 
 
 def _load(original: Handler, frame: Frame, index: int) -> int | None:
-    """Push a local after a check that only reorderable functions use a text in it."""
+    """Push a local. Before, check that only reorderable functions use a text in it."""
     _demand_reordered(frame, frame.fast[index], len(frame.stack))
     return original(frame, index)
 
 
 def _load_two(original: Handler, frame: Frame, indices: tuple[int, int]) -> int | None:
-    """Push two locals after a check that only reorderable functions use a text in either."""
+    """Push two locals. Before, check that only reorderable functions use a text in either."""
     height = len(frame.stack)
     _demand_reordered(frame, frame.fast[indices[0]], height, above=1)
     _demand_reordered(frame, frame.fast[indices[1]], height + 1)
@@ -161,7 +170,7 @@ def _load_two(original: Handler, frame: Frame, indices: tuple[int, int]) -> int 
 
 
 def _store_and_load(original: Handler, frame: Frame, indices: tuple[int, int]) -> int | None:
-    """Store a local and push another. Only reorderable functions may use a text in the loaded local."""
+    """Store a local and push another local. Only reorderable functions may use a text in the pushed local."""
     stored, loaded = indices
     value = frame.stack[-1] if stored == loaded else frame.fast[loaded]
     _demand_reordered(frame, value, len(frame.stack) - 1)
@@ -169,7 +178,9 @@ def _store_and_load(original: Handler, frame: Frame, indices: tuple[int, int]) -
 
 
 def _take(original: Handler, frame: Frame, index: int) -> int | None:
-    """Move a variable to the stack or a cell, where its uses are unknown. Break the graph for a ``Text``."""
+    """Move a variable to the stack or to a cell. Break the graph for a ``Text``, because its uses are unknown
+    there.
+    """
     if type(frame.fast[index]) is Text:
         raise graph_break("unsupported-call", "a use of the text of a tensor")
     return original(frame, index)
@@ -189,4 +200,6 @@ _RULES: dict[Handler, Any] = {
     local_slots.make_cell: _take,
     local_slots.root_make_cell: _take,
 }
-"""Wrappers by the plain handler: ``wrapper(handler, frame, operand)`` gets the handler that the trace runs."""
+"""Maps a plain handler to its wrapper. ``wrapper(handler, frame, operand)`` gets the handler that the trace
+runs.
+"""

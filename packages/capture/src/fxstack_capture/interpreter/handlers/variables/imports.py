@@ -15,7 +15,9 @@ from fxstack_capture.sources import Key, pinned
 
 
 def import_name(frame: Frame, name: str) -> None:
-    """Replace the level and the name list on the stack by the module. Break the graph if it is not loaded yet."""
+    """Replace the level and the name list on the stack by the module. Break the graph if the module is not
+    loaded yet.
+    """
     stack = frame.stack
     level, wanted = stack[-2:]
     importer = frame.builtins.get("__import__")
@@ -28,9 +30,8 @@ def import_name(frame: Frame, name: str) -> None:
 def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleType:
     """Return the module that ``import name`` gives, from ``sys.modules``.
 
-    ``level``: the number of leading dots. ``wanted``: the names after ``from ... import``, or None.
-
-    Break the graph if the import would run code, because import side effects must happen in eager.
+    ``level`` is the number of leading dots. ``wanted`` are the names after ``from ... import``, or None.
+    Break the graph if the import would run code, because side effects of imports must happen in eager.
     """
     full = name
     if level:
@@ -48,7 +49,7 @@ def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleTy
                 raise graph_break("side-effect-call", f"the import of {item} from {full}")
         return module
     if level:
-        # The compiler emits a from-list for every import with a level. Only handwritten bytecode gets here.
+        # The compiler emits a from-list for every import with a level. Only handwritten bytecode has none.
         raise graph_break("unsupported-bytecode", f"the relative import of {name}")
     top = name.partition(".")[0]
     _guard_loaded(frame, top, sys.modules[top])
@@ -62,14 +63,14 @@ def _guard_loaded(frame: Frame, name: str, module: ModuleType) -> None:
 
 
 def _initializing(module: ModuleType) -> bool:
-    """Return whether the module's body is still running, so that its attributes may be missing."""
+    """Return whether the body of the module is still running. Attributes of the module may then be missing."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def import_from(frame: Frame, name: str) -> None:
     """Push an attribute of the module, or a submodule that is already loaded.
 
-    Raise CPython's ImportError if neither exists.
+    Raises CPython's ImportError if neither exists.
     """
     module = frame.stack[-1]
     try:

@@ -15,7 +15,7 @@ from fxstack_capture.trace.records import DeferredLocal
 
 
 def load_fast(frame: Frame, index: int) -> None:
-    """Push a local. Raise UnboundLocalError if it is unbound."""
+    """Push a local. Raises UnboundLocalError if it is unbound."""
     value = frame.fast[index]
     if value is NULL:
         raise unbound_local(frame, index)
@@ -34,7 +34,7 @@ def load_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
 
 
 def load_fast_and_clear(frame: Frame, index: int) -> None:
-    """Save a local on the stack (perhaps unbound) for an inlined comprehension that uses the same slot."""
+    """Save a local, which may be unbound, on the stack. An inlined comprehension uses the same slot."""
     frame.stack.append(frame.fast[index])
     frame.fast[index] = NULL
 
@@ -57,7 +57,7 @@ def store_fast_store_fast(frame: Frame, indices: tuple[int, int]) -> None:
 
 
 def delete_fast(frame: Frame, index: int) -> None:
-    """Unbind a local. Raise UnboundLocalError if it is unbound."""
+    """Unbind a local. Raises UnboundLocalError if it is unbound."""
     if frame.fast[index] is NULL:
         raise unbound_local(frame, index)
     frame.fast[index] = NULL
@@ -67,32 +67,34 @@ def delete_fast(frame: Frame, index: int) -> None:
 
 
 def _enter(frame: Frame, index: int) -> None:
-    """Wrap a local of the root frame that is still deferred, which adds guards. Unread arguments stay unguarded."""
+    """Wrap a local of the root frame if it is still deferred. Wrapping adds guards. An argument that is never
+    read has no guards.
+    """
     value = frame.fast[index]
     if type(value) is DeferredLocal:
         frame.fast[index] = frame.objects.enter(value.value, value.source)
 
 
 def root_load_fast(frame: Frame, index: int) -> None:
-    """Push a local of the root frame, wrapped at its first read."""
+    """Push a local of the root frame. The first read wraps it."""
     _enter(frame, index)
     load_fast(frame, index)
 
 
 def root_load_fast_and_clear(frame: Frame, index: int) -> None:
-    """Push a local of the root frame and unbind it, for a comprehension (Python 3.12)."""
+    """Push a local of the root frame and unbind it, for an inlined comprehension (Python 3.12)."""
     _enter(frame, index)
     load_fast_and_clear(frame, index)
 
 
 def root_store_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
-    """Store a local of the root frame, then push another, wrapped at its first read."""
+    """Store a local of the root frame, then push another. The first read of the other wraps it."""
     store_fast(frame, indices[0])
     root_load_fast(frame, indices[1])
 
 
 def root_make_cell(frame: Frame, index: int) -> None:
-    """Move an argument of the root frame into a cell, wrapped first."""
+    """Wrap an argument of the root frame, then move it into a cell."""
     _enter(frame, index)
     make_cell(frame, index)
 
@@ -109,7 +111,7 @@ def make_cell(frame: Frame, index: int) -> None:
 
 
 def copy_free_vars(frame: Frame, count: int) -> None:
-    """Copy the closure's cells into the last slots."""
+    """Copy the cells of the closure into the last slots."""
     if count:
         frame.fast[-count:] = frame.closure
 
@@ -125,7 +127,10 @@ def load_deref(frame: Frame, index: int) -> None:
 
 
 def cell_content(frame: Frame, index: int) -> Any:
-    """Return the content of the cell in slot ``index``. Raise NameError or UnboundLocalError if it is empty."""
+    """Return the content of the cell in slot ``index``.
+
+    Raises NameError or UnboundLocalError if the cell is empty.
+    """
     try:
         return frame.objects.load_cell(frame.fast[index])
     except ValueError as empty:
@@ -134,11 +139,11 @@ def cell_content(frame: Frame, index: int) -> Any:
 
 
 def store_deref(frame: Frame, index: int) -> None:
-    """Store into a cell."""
+    """Store a value into a cell."""
     frame.fast[index].cell_contents = frame.stack.pop()
 
 
 def delete_deref(frame: Frame, index: int) -> None:
-    """Delete the content of a cell. Raise as ``cell_content`` if it is empty."""
+    """Delete the content of a cell. Raises the errors of ``cell_content`` if the cell is empty."""
     cell_content(frame, index)
     del frame.fast[index].cell_contents

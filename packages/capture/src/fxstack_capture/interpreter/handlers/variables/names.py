@@ -12,17 +12,17 @@ from fxstack_capture.interpreter.handlers.variables.local_slots import cell_cont
 
 
 def load_global(frame: Frame, name: str) -> None:
-    """Push the global variable ``name``, or else the builtin."""
+    """Push the global variable ``name``. If there is none, push the builtin."""
     frame.stack.append(frame.objects.load_global(frame.globals, frame.builtins, name))
 
 
 def load_global_null_below(frame: Frame, name: str) -> None:
-    """Push a global callable with the NULL of a call below it (Python 3.11 and 3.12)."""
+    """Push a global callable, with the NULL of a call below it (Python 3.11 and 3.12)."""
     frame.stack += (NULL, frame.objects.load_global(frame.globals, frame.builtins, name))
 
 
 def load_global_null_above(frame: Frame, name: str) -> None:
-    """Push a global callable with the NULL of a call above it (from Python 3.13 on)."""
+    """Push a global callable, with the NULL of a call above it (from Python 3.13 on)."""
     frame.stack += (frame.objects.load_global(frame.globals, frame.builtins, name), NULL)
 
 
@@ -38,7 +38,9 @@ def delete_global(frame: Frame, name: str) -> None:
 
 
 def _lookup(frame: Frame, namespace: object, name: str) -> Any:
-    """Return the value of ``name`` in the namespace of a class body (any mapping), or NULL."""
+    """Return the value of ``name`` in the namespace of a class body, or NULL. The namespace may be any
+    mapping.
+    """
     if type(namespace) is dict:
         return namespace.get(name, NULL)
     try:
@@ -49,12 +51,12 @@ def _lookup(frame: Frame, namespace: object, name: str) -> Any:
 
 
 def load_name(frame: Frame, name: str) -> None:
-    """Push a name of a class body, or a global or builtin."""
+    """Push the value of a name in a class body. If the body lacks the name, push the global or builtin."""
     _load_from_namespace_or_globals(frame, frame.names, name)
 
 
 def _load_from_namespace_or_globals(frame: Frame, namespace: object, name: str) -> None:
-    """Push a name of ``namespace``, or a global or builtin if the namespace lacks the name."""
+    """Push the value of a name in ``namespace``. If it lacks the name, push the global or builtin."""
     value = _lookup(frame, namespace, name)
     if value is NULL:
         value = frame.objects.load_global(frame.globals, frame.builtins, name)
@@ -62,7 +64,7 @@ def _load_from_namespace_or_globals(frame: Frame, namespace: object, name: str) 
 
 
 def store_name(frame: Frame, name: str) -> None:
-    """Bind a name of a class body, whose namespace may be an object of the program (``__prepare__``)."""
+    """Bind a name in a class body. ``__prepare__`` may have made the namespace an object of the program."""
     value = frame.stack.pop()
     if type(frame.names) is dict:
         frame.names[name] = value
@@ -71,7 +73,7 @@ def store_name(frame: Frame, name: str) -> None:
 
 
 def delete_name(frame: Frame, name: str) -> None:
-    """Unbind a name of a class body. Raise NameError if it is missing."""
+    """Unbind a name in a class body. Raises NameError if the name is missing."""
     try:
         frame.calls.call(operator.delitem, (frame.names, name), {})
     except KeyError as missing:
@@ -87,34 +89,38 @@ def load_locals(frame: Frame, _operand: object) -> None:
 
 
 def load_classderef(frame: Frame, index: int) -> None:
-    """Push a name of a class body, or the content of the cell of that name (Python 3.11)."""
+    """Push the value of a name in a class body, or the content of the cell with this name (Python 3.11)."""
     _load_from_namespace_or_cell(frame, frame.names, index)
 
 
 def load_from_dict_or_deref(frame: Frame, index: int) -> None:
-    """Push a name of the namespace on the stack, or the content of the cell of that name (Python 3.12)."""
+    """Push the value of a name in the namespace on the stack, or the content of the cell with this name
+    (Python 3.12).
+    """
     _load_from_namespace_or_cell(frame, frame.stack.pop(), index)
 
 
 def _load_from_namespace_or_cell(frame: Frame, namespace: object, index: int) -> None:
-    """Push the name at ``index`` from ``namespace``, or from its cell if the namespace lacks it."""
+    """Push the value of the name in slot ``index`` from ``namespace``. If it lacks the name, push the content
+    of the cell.
+    """
     value = _lookup(frame, namespace, frame.program.names[index])
     frame.stack.append(cell_content(frame, index) if value is NULL else value)
 
 
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
-    """Push a name of the namespace on the stack, or a global (Python 3.12)."""
+    """Push the value of a name in the namespace on the stack, or the global (Python 3.12)."""
     _load_from_namespace_or_globals(frame, frame.stack.pop(), name)
 
 
 def setup_annotations(frame: Frame, _operand: object) -> None:
-    """Bind ``__annotations__`` of a class body, if it is missing."""
+    """Bind ``__annotations__`` in a class body, unless it exists already."""
     if _lookup(frame, frame.names, "__annotations__") is NULL:
         frame.calls.call(operator.setitem, (frame.names, "__annotations__", {}), {})
 
 
 def load_build_class(frame: Frame, _operand: object) -> None:
-    """Push ``__build_class__`` for a class statement. The program may have replaced it in its builtins."""
+    """Push ``__build_class__`` for a class statement. The program may have replaced this builtin."""
     value = frame.builtins.get("__build_class__", NULL)
     if value is NULL:
         raise NameError("__build_class__ not found")
