@@ -131,7 +131,7 @@ def dim_rule(dim: object, position: str) -> DimRule:
 
 
 def _hint_rule(dim: Any) -> Hint | None:
-    """Return the rule of ``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``."""
+    """Return the rule of ``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``. None for ``Dim.STATIC``."""
     kind = dim.type.name
     return None if kind == "STATIC" else Hint(kind == "DYNAMIC", Range(dim.min, dim.max))
 
