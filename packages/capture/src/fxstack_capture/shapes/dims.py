@@ -36,7 +36,7 @@ class Range:
 
     @property
     def text(self) -> str:
-        """The bounds as arguments of ``Dim``, as text. "" without bounds."""
+        """The bounds as arguments of ``Dim``, as text. "" without bounds. A minimum of 0 is left out."""
         low = f"min={self.min}" if self.min else ""
         high = f"max={self.max}" if self.max is not None else ""
         return ", ".join(filter(None, (low, high)))
