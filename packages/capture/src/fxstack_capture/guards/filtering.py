@@ -107,7 +107,7 @@ class _Origins:
 
     def _closest(self, source: Source) -> type | None:
         """Return the class of the value if the value is a module. Otherwise look at the source where
-        ``source`` begins.
+        ``source`` begins. None without a module.
         """
         value = self.value(source)
         if isinstance(value, torch.nn.Module):

@@ -32,7 +32,7 @@ class HandledException:
         """The record of the frame that resumed the generator. Its exception is the context of new exceptions."""
 
     def topmost(self) -> BaseException | None:
-        """Return the innermost handled exception. ``sys.exc_info()`` returns it."""
+        """Return the innermost handled exception. ``sys.exc_info()`` returns it. None without one."""
         item: HandledException | None = self
         while item is not None:
             if item.value is not None:

@@ -36,7 +36,7 @@ class Range:
 
     @property
     def text(self) -> str:
-        """The bounds as arguments of ``Dim``, as text. "" without bounds."""
+        """The bounds as arguments of ``Dim``, as text. "" without bounds. A minimum of 0 is left out."""
         low = f"min={self.min}" if self.min else ""
         high = f"max={self.max}" if self.max is not None else ""
         return ", ".join(filter(None, (low, high)))
@@ -131,7 +131,7 @@ def dim_rule(dim: object, position: str) -> DimRule:
 
 
 def _hint_rule(dim: Any) -> Hint | None:
-    """Return the rule of ``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``."""
+    """Return the rule of ``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``. None for ``Dim.STATIC``."""
     kind = dim.type.name
     return None if kind == "STATIC" else Hint(kind == "DYNAMIC", Range(dim.min, dim.max))
 

@@ -141,7 +141,7 @@ class LazyDict:
         return self._fetch(key)
 
     def _fetch(self, key: object) -> Any:
-        """Read a key for the first time: guard the key, and wrap its value."""
+        """Read a key for the first time: guard the key, and wrap its value. ABSENT for a missing key."""
         original = self.original
         if key not in original:
             # The code also depends on the absence of a key: a global that the program defines later hides a

@@ -119,7 +119,9 @@ def _forward_partial(_trace: Trace, fn: functools.partial[Any], args: Args, kwar
 
 
 def _pure_function(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule that runs a pure C function. The function is not a method."""
+    """Return the rule that runs a pure C function. The function is not a method. None for any other C
+    function.
+    """
     is_free = fn.__self__ is None or isinstance(fn.__self__, types.ModuleType)
     return run if is_free and policy.is_pure_function(fn) else None
 
@@ -148,7 +150,9 @@ def _descriptor(cls: type, name: str) -> Any:
 
 
 def _bound_method(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for a bound C method, such as ``[].append``. It calls the method of the class."""
+    """Return the rule for a bound C method, such as ``[].append``. It calls the method of the class. None for
+    any other function.
+    """
     method = _method_behind(fn)
     return None if method is None else partial(_forward_method, method)
 
@@ -159,7 +163,7 @@ def _forward_method(method: Any, _trace: Trace, fn: Any, args: Args, kwargs: Kwa
 
 
 def _constructor(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for the ``__new__`` of a C class."""
+    """Return the rule for the ``__new__`` of a C class. None for any other function."""
     return _new if fn.__name__ == "__new__" and isinstance(_owner(fn), type) else None
 
 
@@ -177,7 +181,7 @@ def _new(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _class_method(calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for a class method or static method of a C type."""
+    """Return the rule for a class method or static method of a C type. None for any other function."""
     owner = _owner(fn)
     if not isinstance(owner, type):
         return None
@@ -206,7 +210,7 @@ def _record_on_class(method: Any, trace: Trace, fn: Any, args: Args, kwargs: Kwa
 
 
 def _pure_method(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for a method of a pure C type."""
+    """Return the rule for a method of a pure C type. None for any other method."""
     return _run_method if policy.is_pure_method(fn) else None
 
 
@@ -230,7 +234,9 @@ def _run_method(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 
 
 def _slot_of_tensor(_calls: Calls, fn: Any) -> Rule | None:
-    """Return the rule for a slot method of a tensor, or for an accessor such as ``torch.Tensor.T.__get__``."""
+    """Return the rule for a slot method of a tensor, or for an accessor such as ``torch.Tensor.T.__get__``.
+    None for any other slot method.
+    """
     if isinstance(fn.__self__, torch.Tensor):
         return _record
     return _call_accessor if is_accessor(fn) else None
@@ -255,7 +261,9 @@ def _forward_slot(_trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Request
 
 
 def _by_metaclass(calls: Calls, cls: type) -> Rule | None:
-    """Return the rule that calls ``__call__`` of the metaclass, if the metaclass defines it in Python."""
+    """Return the rule that calls ``__call__`` of the metaclass, if the metaclass defines it in Python.
+    Otherwise, return None.
+    """
     meta = type(cls)
     method = None if meta is type else calls.objects.classes.lookup(meta, "__call__")
     # A class is no descriptor. For example, the ``__call__`` of a ``TypedDict`` class is ``dict``.
@@ -270,7 +278,9 @@ def _forward_call(method: Any, _trace: Trace, fn: Callable[..., Any], args: Args
 
 
 def _by_python_call(calls: Calls, fn: object) -> Rule | None:
-    """Return the rule that calls ``__call__`` of the class, if this is a Python function."""
+    """Return the rule that calls ``__call__`` of the class, if this is a Python function. Otherwise, return
+    None.
+    """
     method = None if isinstance(fn, torch.Tensor) else calls.objects.classes.lookup(type(fn), "__call__")
     return partial(_forward_call, method) if type(method) is types.FunctionType else None
 

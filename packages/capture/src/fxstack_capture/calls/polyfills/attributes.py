@@ -1,4 +1,7 @@
-"""Requests for attribute access: properties, descriptors and hooks."""
+"""Requests for attribute access: properties, descriptors and hooks.
+
+A result of None stands for no request: the C code itself runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests for operators: calls of the special methods that CPython would call."""
+"""Requests for operators: calls of the special methods that CPython would call.
+
+A result of None stands for no request: the C code itself runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests for builtin functions and classes, and the table of requests by the kind of step."""
+"""Requests for builtin functions and classes, and the table of requests by the kind of step.
+
+A result of None stands for no request: the C code itself runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests for special methods of the program's classes, and for ``iter`` and ``next``."""
+"""Requests for special methods of the program's classes, and for ``iter`` and ``next``.
+
+A result of None stands for no request: the C code itself runs.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,9 @@ class NumberFormulas:
         return None
 
     def _whole(self, expr: sympy.Expr) -> Placed | None:
-        """Return the source and the number of a formula that contains a number several times."""
+        """Return the source and the number of a formula that contains a number several times. None if C
+        cannot compute it to a finite number.
+        """
         inputs: dict[Source, Any] = {}
         steps: dict[Hashable, Step] = {}
         if self._position(expr, steps, inputs) is None or len(steps) > _MAX_STEPS or len(inputs) != 1:
@@ -154,7 +156,7 @@ class NumberFormulas:
 
     def _operation(self, function: Callable[..., Any], operands: Args) -> Placed | None:
         """Return the source and the number of an operation. Its other operand, if there is one, is a
-        constant.
+        constant. None for any other operation.
         """
         if len(operands) == 1:
             placed = self._place(operands[0])
@@ -170,7 +172,7 @@ class NumberFormulas:
     def _with_constant(self, placed: Placed | None, constant: float, name: str) -> Placed | None:
         """Apply the method ``name`` of ``constant`` to a placed number.
 
-        If one of the two is a float, an integer must be exact as a float.
+        If one of the two is a float, an integer must be exact as a float. Otherwise, return None.
         """
         if placed is None or type(constant) not in (int, float):
             return None
@@ -182,8 +184,8 @@ class NumberFormulas:
         return self._step(placed, getattr(constant, name), repr(constant))
 
     def _step(self, placed: Placed, by: Callable[[Any], Any], constant: str) -> Placed | None:
-        """Return the source and the number of ``by`` applied to a placed number. ``constant`` makes the step
-        unique.
+        """Return the source and the number of ``by`` applied to a placed number. None if the result is not
+        finite. ``constant`` makes the step unique.
         """
         source, value = placed
         try:

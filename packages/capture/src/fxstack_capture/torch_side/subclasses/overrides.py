@@ -337,8 +337,8 @@ class Overrides:
     def default(
         self, cls: type, func: Any, types: Sequence[type], args: Args = (), kwargs: Any = None
     ) -> Any:
-        """Return the result of ``torch.Tensor.__torch_function__``. The user's methods call it through
-        ``super()``.
+        """Return the result of ``torch.Tensor.__torch_function__``, which the user's methods call through
+        ``super()``. NotImplemented if ``cls`` is not a subclass of all ``types``.
         """
         if not all(issubclass(cls, kind) for kind in types):
             return NotImplemented

@@ -117,7 +117,9 @@ class ClassReads:
         return attribute
 
     def _lookup(self, cls: type, name: str) -> Any:
-        """Look the name up along the MRO, for ``lookup``. Overlays take precedence over class dictionaries."""
+        """Look the name up along the MRO, for ``lookup``. Overlays take precedence over class dictionaries.
+        ABSENT if no class has it.
+        """
         mro = _mro(cls)
         if self.overlays:
             for base in mro:
