@@ -126,7 +126,7 @@ class TensorIs(Check):
         old, new = self._texts(), facts._texts()
         new["sizes"] = _shown(_demanded(self.sizes, facts.sizes))
         new["strides"] = _shown(_demanded(self.strides, facts.strides))
-        new["storage_offset"] = str(self.storage_offset and value.storage_offset())
+        new["storage_offset"] = str(None if self.storage_offset is None else value.storage_offset())
         new["is_leaf"] = str(self.is_leaf if self.is_leaf is None else value.is_leaf)
         changes = [f"{name} is {new[name]} (was {old[name]})" for name in old if old[name] != new[name]]
         return ", ".join(changes) or "another property of the tensor changed"
