@@ -228,10 +228,11 @@ CHECKS: Final[list[Any]] = []
 
 @dataclass(frozen=True, slots=True)
 class ReproRequest:
-    """``after``: ``dynamo`` compares with captured graphs, ``aot`` with functionalized graphs.
+    """A request of torch's setting ``repro_after``: check the first call of each compiled graph, and minify failures.
 
-    ``level`` has torch's meaning. Up to 2: minify graphs that raise. 3: write every graph before its first
-    call. 4: minify graphs that raise or have wrong results.
+    ``after`` selects the reference for the results: ``dynamo`` is the captured graph in eager, ``aot`` is the
+    same graph compiled by ``aot_eager``. ``level`` has torch's meaning. Up to 2: minify graphs that raise. 3: write
+    every graph before its first call. 4: minify graphs that raise or have wrong results.
     """
 
     after: str

@@ -43,7 +43,10 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 class Progress(Listener):
-    """Writes the line. A compilation begins with its first pass or graph, and ends with its frame or its late backward.
+    """Writes the line. A compilation begins with the event of its first pass or graph.
+
+    A compilation ends when its frame is compiled (``on_end``). A backward that is compiled later belongs to no frame,
+    so its compilation ends with its own ``on_compiled``.
 
     Several threads may compile: the line shows the newest event of any of them.
     """

@@ -1,4 +1,8 @@
-"""The events of a compilation session. ``graph`` is the number of a captured graph in its process, from 1."""
+"""The events of a compilation session.
+
+``graph`` is the number of a captured graph in its process, from 1. ``place`` is the function that was captured, for
+example "f (model.py:12)".
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,10 @@ class Inputs:
     name: str
     """The name of the local variable."""
     sources: tuple[Source, ...]
-    """The source of each item of the tuple."""
+    """The source of each item of the tuple, in the order of the graph's inputs.
+
+    The tuple lacks the inputs that the frame draws from a random generator, because guards run before the draws.
+    """
 
     @property
     def text(self) -> str:

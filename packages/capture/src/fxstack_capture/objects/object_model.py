@@ -72,7 +72,7 @@ class ObjectModel(Objects):
         try:
             return self._load_attr(obj, name)
         except AttributeError as error:
-            # Set both attributes as CPython does. Errors of getters get them too.
+            # Set ``name`` and ``obj`` of the error, as CPython does. An error that a getter raises gets them too.
             if error.name is None and error.obj is None:
                 error.name, error.obj = name, obj
             raise

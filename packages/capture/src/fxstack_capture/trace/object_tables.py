@@ -53,7 +53,11 @@ class ObjectTables:
     recipes: Recipes = field(default_factory=Recipes)
     """The calls of library functions that made classes in the trace."""
     opaque: set[int] = field(default_factory=set)
-    """Ids of objects from outside that the program may only pass on and not read, for example iterators."""
+    """Ids of objects that are their own proxies, and whose state no guard covers, for example iterators.
+
+    The program may pass such an object on. Reading an attribute of the object breaks the graph. Two kinds of attributes
+    are exceptions: slots, which get guards, and methods, whose calls have rules or break the graph.
+    """
     guarded_by_repr: set[int] = field(default_factory=set)
     """Ids of objects from outside that are guarded by their text instead of their identity."""
     weak_proxies: dict[int, Any] = field(default_factory=dict)

@@ -152,7 +152,10 @@ class _Rule(torch.autograd.Function):
 
     @staticmethod
     def save(ctx: _Context, operands: Values) -> None:
-        """Save operands: tensors in the way of autograd, which notices later changes."""
+        """Save the operands and the present dispatch keys for the backward.
+
+        Autograd saves the tensors, and raises if the program changes a tensor before the backward.
+        """
         ctx.keys = _Keys()
         ctx.is_tensor = [isinstance(x, Tensor) for x in operands]
         ctx.numbers = [x for x in operands if not isinstance(x, Tensor)]
@@ -387,9 +390,10 @@ def _results_of(body: Any) -> list[Any]:
 
 
 def _has_torchs_rule(body: Any) -> bool:
-    """Return whether torch has a rule for the gradient of a loop over ``body``.
+    """Return whether torch's own rule can differentiate a ``scan`` or ``map`` over ``body``.
 
-    The rule handles floating-point results, and no numbers from data in the nested graph.
+    The rule needs floating-point results. It fails if the nested graph makes Python numbers of tensors
+    (``_reads_numbers``).
     """
     return all(map(_is_float, _results_of(body))) and not _reads_numbers(body)
 

@@ -4,7 +4,7 @@ torch differentiates such an operator by functions that compute the nested graph
 numbers than the forward. So the nested graph gets the state of the generator as a further argument, draws from
 this state, and returns the next state: equal states give equal numbers. The operators around it read the state
 of torch's generator and set it afterwards, so all numbers are those of eager's forward. torch differentiates
-loops that carry floating-point numbers only, so the bytes of a state pass as such numbers.
+only loops whose carried values are floating-point. So the bytes of a state pass as ``float32`` numbers.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Kernel:
     """Names of the symbolic sizes that the kernel takes as arguments."""
     origins: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
-    """The user's lines, for comments in generated code."""
+    """The user's lines, for comments in generated code and for the errors of ``nan_asserts``."""
     guarded: bool = False
     """Whether the kernel must not write after an index was out of range, in this kernel or in an earlier kernel."""
     small: bool = False

@@ -150,7 +150,10 @@ class _Tracer:
     device: torch.device
 
     def score(self, function: Modifier, operand_positions: Sequence[int]) -> GraphModule:
-        """Return the graph of a score modifier on one score. ``operand_positions``: the tensors that it captures."""
+        """Return the graph of a score modifier on one score.
+
+        ``operand_positions``: the positions in ``(*buffers, *numbers)`` of the tensors that the modifier captures.
+        """
         mode, (score, *rest) = self._examples()
 
         def call(score: object, *rest: object) -> Any:

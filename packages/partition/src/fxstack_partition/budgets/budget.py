@@ -140,5 +140,5 @@ def _choice_within_time(facts: JointFacts, choices: tuple[Choice, ...], options:
     step = WorkModel(facts.graph, options).seconds(facts.nodes[:-1])
     allowed = bound * step
     fitting = [choice for choice in choices if choice.seconds <= allowed]
-    # The first choice recomputes least. If it exceeds the bound, only views and casts could be saved.
+    # If no choice fits, no choice of the frontier has a lower cost of recomputation than the first.
     return fitting[-1] if fitting else choices[0]

@@ -50,7 +50,10 @@ def drop_values(graph: IndexGraph, saved: Saved, indices: Iterable[int]) -> Save
 
 
 def _count_for_share(graph: IndexGraph, indices: Sequence[int], share: float) -> int:
-    """Return the number of leading values, at least one, that make up ``share`` of the bytes of all values."""
+    """Return how many leading values hold at most ``share`` of the bytes of all values.
+
+    The number is at least one, or 0 if there are no values.
+    """
     weights = list(accumulate(_saved_bytes(graph, index) for index in indices))
     return max(1, bisect_right(weights, share * weights[-1])) if weights else 0
 

@@ -24,7 +24,10 @@ MAX_BRANCHES = 100
 
 @dataclass
 class Program:
-    """An integer program with ``size`` variables under construction. Row ``i`` demands ``low[i] <= rows[i] . x``."""
+    """An integer program under construction. ``size``: its number of variables, which is fixed; rows are added.
+
+    Row ``i`` demands ``low[i] <= rows[i] . x``.
+    """
 
     size: int
     rows: list[dict[int, float]]

@@ -68,7 +68,10 @@ def call_leaf_function(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwarg
 
 @calls_program
 def _raise_missing(name: object) -> None:
-    """Raise the error of a call of a leaf function without a fake implementation."""
+    """Raise torch's error for the leaf function ``name``, which has no fake implementation.
+
+    ``call_leaf_function`` calls this function.
+    """
     raise ValueError(
         f"leaf_function '{name}' requires a fake implementation. Please provide one using the @<func>.register_fake "
         "decorator. See the leaf_function docstring for details."

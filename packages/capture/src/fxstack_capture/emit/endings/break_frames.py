@@ -239,8 +239,9 @@ def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
 def handled_exceptions(frame: StoppedFrame, slots: tuple[Slot, ...]) -> list[BaseException | None]:
     """Return the exceptions that a frame handles, outermost first.
 
-    ``slots`` are the kinds of the frame's stack values. The stack slot of a block holds the exception of the
-    next outer block. The exception of the innermost block is ``frame.handled``.
+    ``slots`` are the kinds of the frame's stack values. A ``HANDLED`` slot holds the exception that was handled
+    before its ``except`` block began (``slots_of``): the exception of the next outer block, or for the outermost
+    block the exception of the callers, which is left out. The innermost block handles ``frame.handled``.
     """
     kept = [value for value, slot in zip(frame.stack, slots, strict=True) if slot is Slot.HANDLED]
     return [*kept[1:], frame.handled]

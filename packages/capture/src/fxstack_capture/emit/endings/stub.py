@@ -86,9 +86,9 @@ def make_stub(
 def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...]) -> CodeType:
     """Make a stub of a frame between the root and the operation, so that the frame is on the Python stack.
 
-    The stub takes a function and a tuple of arguments, and calls the function on the user's line
-    ``position``. ``handled`` are the kinds of the exceptions that the frame is handling, outermost first. The
-    stub returns (result, 0).
+    The stub takes the exceptions that the frame is handling, a function, and a tuple of arguments. It calls
+    the function on the user's line ``position``, while these exceptions are handled. ``handled`` are the kinds of
+    the exceptions, outermost first. The stub returns (result, 0).
     """
     op = build.call_with_sequence(None, position)
     pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)

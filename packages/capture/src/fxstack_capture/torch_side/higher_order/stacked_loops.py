@@ -66,5 +66,5 @@ def _stacked(tracer: TracerProtocol, outputs: Any) -> list[torch.Tensor]:
 
 
 def _requires_grad(tensors: list[torch.Tensor]) -> bool:
-    """Return whether the operator gives its results a history."""
+    """Return whether a tensor requires grad. In grad mode, the operator then gives its results a history."""
     return any(x.requires_grad for x in tensors)

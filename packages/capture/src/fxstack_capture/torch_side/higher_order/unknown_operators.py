@@ -50,7 +50,10 @@ class _Probe:
     function: Any
     body: Subgraph | None = None
     inputs: list[Any] | None = None
-    """The leaves of the arguments of the function."""
+    """The leaves of the arguments in the traced call; None before the function is traced.
+
+    ``_with_operands`` reads their number.
+    """
     expected: int | None = None
     """If set, a call with another number of leaves is reported again."""
 

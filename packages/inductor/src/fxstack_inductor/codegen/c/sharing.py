@@ -286,7 +286,11 @@ def _moved(kernel: Kernel, term: Expr, moving: Sequence[Var]) -> tuple[Expr | No
 
 
 def _separate(digits: Sequence[_Digit], line: int) -> set[str] | None:
-    """Return the conditions for different shared digits to have no common line; None if there is no proof."""
+    """Return conditions under which stores at different values of the shared digits touch different cache lines.
+
+    ``line`` is the number of elements of a cache line. The conditions are C text; an empty set means that the proof
+    needs no condition. None means that there is no proof.
+    """
     conditions: set[str] = set()
     below: Expr | None = ZERO
     seen = False

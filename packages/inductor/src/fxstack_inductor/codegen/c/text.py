@@ -120,7 +120,10 @@ class Names:
                 raise AssertionError("a reduction has no expression")
 
     def _place(self, position: int, load: Load) -> str:
-        """Return the text of the memory element that a load reads."""
+        """Return the text of the element that a load reads: in the copy on the stack (``staged``), or in the buffer.
+
+        A strided conditional load reads the buffer through a pointer of its own (``_apart``).
+        """
         if position in self.staged:
             return f"{self.staged[position]}[j]"
         if load.mask is not None and self._may_join(load.index):

@@ -72,7 +72,11 @@ def names_in(value: object) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Restride:
-    """Copy input ``name`` if it has other strides; ``mutated``: the graph writes to the input."""
+    """Copy input ``name`` if its strides differ from ``stride``.
+
+    ``mutated``: the graph writes to the input. The step then raises ValueError instead, because a copy would hide the
+    writes.
+    """
 
     name: str
     shape: Shape
@@ -189,7 +193,10 @@ class Nested:
     arguments: tuple[Any, ...]
     operands: tuple[Any, ...]
     results: tuple[Any, ...]
-    """The tensors that are written, in the order of ``NestedCall.written``."""
+    """The tensors for which the program provides memory, in the order of ``NestedCall.written``: results, then scratch.
+
+    Results that operators of ATen make are not among them.
+    """
     predicate: Any
     length: Expr
     """The number of iterations of a scan; 0 for other kinds."""

@@ -157,7 +157,10 @@ def _require_dtype(x: Node, values: Node) -> None:
 
 
 def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
-    """Raise ``NotLowered`` for slices of another shape: fake tensors accept them, ATen kernels do not."""
+    """Raise ``NotLowered`` if ``source`` has another dtype, rank or shape than the slices of ``x``.
+
+    Fake tensors accept another shape, ATen kernels do not.
+    """
     _require_dtype(x, source)
     if not x.shape or len(source.shape) != len(x.shape):
         raise NotLowered("slices of another rank")

@@ -113,7 +113,10 @@ def _shifted(coord: Expr) -> Var | None:
 
 
 def _spans(coord: Expr, size: Expr) -> bool:
-    """Whether a shifted variable takes all values from 0 to ``size - 1``."""
+    """Whether ``coord``, a variable plus a constant, takes at least all values from 0 to ``size - 1``.
+
+    It may take other values too. The coordinate 0 covers a dimension of size 1.
+    """
     if size == 1 and coord == ZERO:
         return True
     var = _shifted(coord)

@@ -82,6 +82,7 @@ class AttentionTiling:
     config: AttentionConfig
     tabled: bool
     kind: str = "attention"
+    """The structure of the kernel, as in ``Tiling.kind``. ``Attention.kind`` says which of the three kernels it is."""
 
     @cached_property
     def grid(self) -> Expr:

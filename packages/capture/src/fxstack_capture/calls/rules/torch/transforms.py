@@ -1,4 +1,4 @@
-"""``torch.func``: the functions that are not interpreted as they are, and the places where the graph breaks.
+"""Rules for ``torch.func``: functions in which the graph cannot break, and functions that get a replacement.
 
 ``torch_side/transforms`` implements the effect of the transforms on tensors.
 """

@@ -87,10 +87,11 @@ def _holds_tensor(value: object) -> bool:
 
 
 def _example(frame: Frame, value: object) -> object:
-    """Return the sample argument of ``_defer_text`` for ``value``. For a tensor or number this is
-    ``object()``.
+    """Return the sample argument for ``value`` in the trial call of ``_defer_text``.
 
-    Raises _NotDeferredError for mutable values.
+    The sample of a tensor or symbolic number is ``object()``. The trial then fails for a format that needs more
+    than ``str`` or ``repr``, such as ``%d``. An immutable constant is its own sample. Raises _NotDeferredError for
+    any other value: the value may change, or its text may run code of the program.
     """
     if isinstance(value, torch.Tensor) and is_plain(frame, value):
         return object()
