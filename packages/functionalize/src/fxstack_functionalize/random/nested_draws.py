@@ -80,7 +80,7 @@ class _NestedGraph(Interpreter):
         self.__name__ = "body"
 
     def __call__(self, state: Tensor, *args: object) -> tuple[Any, ...]:
-        with _DrawMode(state.detach()) as mode:
+        with control_flow.inside_of_a_body(), _DrawMode(state.detach()) as mode:
             self._mode = mode
             results = self.run(*args)
         state = mode.state.clone()
