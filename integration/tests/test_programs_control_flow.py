@@ -330,6 +330,11 @@ SHARED = {
     "a number": lambda ops, x: ops.scan(
         lambda c, r: (c + TABLE[(COUNT + 3) % 8, :2].sum(), r + c), x[0] * 1, x
     )[1],
+    "a loop in a scan": lambda ops, x: ops.scan(
+        lambda c, r: (c * 1, ops.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y.cos()), (COUNT, r))[1] + c),
+        x[0] * 1,
+        x,
+    )[1],
     "a row by a number": lambda ops, x: ops.map(lambda r: r * TABLE[(COUNT + 3) % 8].sum(), x),
 }
 

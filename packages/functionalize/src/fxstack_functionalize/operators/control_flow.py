@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Target
 
 from fxstack_functionalize.torch_compat import (
@@ -384,18 +385,20 @@ def _has_torchs_rule(body: Any) -> bool:
 
     The rule handles calls at the top, with floating-point results, and no numbers from data in the nested graph.
     """
-    return not _INSIDE.get() and all(map(_is_float, _results_of(body))) and not _reads_numbers(body)
+    return not _INSIDE.get() and all(map(_is_float, _results_of(body))) and not _has_sizes_from_data(body)
 
 
-def _reads_numbers(body: Any) -> bool:
-    """Return whether a nested graph, or a graph inside, makes Python numbers of tensors."""
+def _has_sizes_from_data(body: Any) -> bool:
+    """Return whether a nested graph, or a graph inside, makes numbers of tensors, or results whose size is data."""
+    # The gradient of a while_loop saves the values of all its iterations.
     root = body.module if isinstance(body, Interpreter) else body
     modules = root.modules() if isinstance(root, torch.nn.Module) else ()
     nodes = (node for module in modules if isinstance(module, GraphModule) for node in module.graph.nodes)
-    return any(isinstance(node.meta.get("val"), _SYMBOLIC) and node.op != "placeholder" for node in nodes)
-
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+    return any(
+        node.target is _OPERATORS.while_loop or bool(free_unbacked_symbols(node.meta.get("val")))
+        for node in nodes
+        if node.op.startswith("call")
+    )
 
 
 def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
