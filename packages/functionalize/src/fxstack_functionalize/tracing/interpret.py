@@ -23,9 +23,9 @@ from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext,
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError, no_gradient_error
-from fxstack_functionalize.operators.leaf_functions import LEAF_FUNCTION, demand_compilable_leaf
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.operators.fused_optimizers import FUSED
+from fxstack_functionalize.operators.leaf_functions import LEAF_FUNCTION, demand_compilable_leaf
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
 from fxstack_functionalize.operators.substitutes import ONE_HOT
 from fxstack_functionalize.random.nested_draws import with_equal_draws

@@ -168,10 +168,7 @@ def _register(builder: GraphBuilder, call: BodyCall, module: fx.GraphModule) -> 
 
 
 def _module_of(
-    builder: GraphBuilder,
-    nodes: Iterable[fx.Node],
-    operands: Iterable[fx.Node],
-    outputs: tuple[fx.Node, ...],
+    builder: GraphBuilder, nodes: Iterable[fx.Node], operands: Iterable[fx.Node], outputs: tuple[fx.Node, ...]
 ) -> fx.GraphModule:
     """Copy ``nodes`` to a module whose inputs are ``operands`` and whose result is the tuple of ``outputs``."""
     graph = fx.Graph()

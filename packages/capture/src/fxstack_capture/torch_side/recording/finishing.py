@@ -16,8 +16,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.symbolic.guards import check_strict, shape_guards
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_side.recording.graph import SYMBOLIC, root_of
 from fxstack_capture.torch_side.higher_order.inline_calls import MARKERS, close_bodies
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC, root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import profiler_ranges
 from fxstack_capture.torch_side.subclasses.fake_classes import redefines, shown_class

@@ -27,13 +27,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import (
-    CustomOpDef,
-    FakeTensor,
-    HigherOrderOperator,
-    OpOverload,
-    tree_leaves,
-)
+from fxstack_capture.torch_compat import CustomOpDef, FakeTensor, HigherOrderOperator, OpOverload, tree_leaves
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
