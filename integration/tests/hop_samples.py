@@ -69,7 +69,8 @@ def _observed(fn: Any, sample: Any) -> Any:
     if not outputs:
         return result, None
     total = sum(x.float().sum() for x in outputs)
-    return result, torch.autograd.grad(total, inputs, allow_unused=True)
+    taken = attempt(torch.autograd.grad, total, inputs, allow_unused=True)
+    return result, taken
 
 
 def _difference(found: Any, expected: Any) -> str | None:

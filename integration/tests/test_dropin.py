@@ -159,6 +159,28 @@ def test_except_clauses_name_torchs_classes():
     assert fresh(program, FXSTACK="1") == ["False", "True", "True", "True"]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "while_loop(lambda i: i < 3, lambda i: (i + 1,), (torch.tensor(0),))",
+        "flex_attention(q, q, q, score_mod=lambda s, *_: s * 2)",
+    ],
+)
+def test_operators_that_torch_compiles_are_torchs_and_are_reset(call):
+    program = f"""
+        import torch
+        from torch._dynamo import convert_frame
+        from torch._higher_order_ops import while_loop
+        from torch.nn.attention.flex_attention import flex_attention
+        q = torch.ones(1, 1, 4, 8)
+        {call}
+        print(convert_frame.FRAME_COUNTER > 0)
+        torch._dynamo.reset()
+        print(convert_frame.FRAME_COUNTER)
+    """
+    assert fresh(program, FXSTACK="1") == ["True", "0"]
+
+
 def test_uninstall_gives_torch_its_compiler_back():
     import torch._dynamo
 

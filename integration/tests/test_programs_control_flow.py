@@ -1,8 +1,11 @@
 """``torch.cond``, ``while_loop``, ``map``, ``scan`` and ``associative_scan`` inside compiled functions."""
 
+import functools
+
 import pytest
 import torch
 from beside_eager import Programs, attempt
+from hop_programs import PLAIN, TORCHS
 from torch import nn
 from torch._higher_order_ops import associative_scan, map, scan, while_loop
 from torch.nn import functional as F
@@ -311,3 +314,96 @@ def test_bodies_whose_gradients_need_a_size(name):
         torch.testing.assert_close(actual, expected)
         gradients = [torch.autograd.grad((y * weights).sum(), x)[0] for y in (actual, expected)]
         torch.testing.assert_close(*gradients)
+
+
+TABLE = torch.arange(24.0).reshape(8, 3)
+SHARED = {
+    "carry and closure": lambda ops, x: ops.while_loop(
+        lambda i, _: i < 3, lambda i, y: (i + 1, y * 0.5 + x), (COUNT, x)
+    )[1],
+    "a view of an operand": lambda ops, x: ops.cond(
+        x.sum() > 0, lambda a, b: a + b, lambda a, b: a * b, (x, x[0])
+    ),
+    "nested": lambda ops, x: ops.map(
+        lambda r: ops.cond(r.sum() > 0, lambda a, b: a + b, lambda a, b: a * b, (r, r)), x
+    ),
+    "a number": lambda ops, x: ops.scan(
+        lambda c, r: (c + TABLE[(COUNT + 3) % 8, :2].sum(), r + c), x[0] * 1, x
+    )[1],
+    "a row by a number": lambda ops, x: ops.map(lambda r: r * TABLE[(COUNT + 3) % 8].sum(), x),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.filterwarnings("error:fxstack")
+def test_operands_that_share_memory_and_numbers_of_tensors(name):
+    # eager torch refuses some of these programs
+    fn = fxstack.compile(lambda x: SHARED[name](TORCHS, x), backend="aot_eager", fullgraph=True)
+    plain = functools.partial(SHARED[name], PLAIN)
+    for x in (torch.rand(4, 2, requires_grad=True), torch.rand(4, 2)):
+        actual, expected = fn(x), plain(x)
+        torch.testing.assert_close(actual, expected)
+        if x.requires_grad:
+            torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in (actual, expected)))
+
+
+UNUSED = {
+    "while_loop": lambda x: while_loop(
+        lambda i, _: i < 2, lambda i, y: (i + 1, y + torch.rand_like(y)), (COUNT, x)
+    ),
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda a: a + torch.rand_like(a), lambda a: a * 1, (x,)),
+    "cond in map": lambda x: map(UNUSED["cond"], x),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_numbers_that_nobody_uses_are_drawn(name, backend):
+    def fn(x):
+        UNUSED[name](x)
+        return x * 2
+
+    following = []
+    for f in (fn, fxstack.compile(fn, backend=backend)):
+        torch.manual_seed(0)
+        f(torch.ones(4, 2))
+        following.append(torch.rand(1))
+    assert torch.equal(*following)
+
+
+def _count_in_map(ops, x, seen, more):
+    def row(r):
+        seen.add_(1)
+        return r * seen.clone() + more
+
+    return ops.map(row, x)
+
+
+WRITING = {
+    "map in while_loop": lambda ops, x, seen: ops.while_loop(
+        lambda i, _: i < 2, lambda i, y: (i + 1, _count_in_map(ops, y, seen, i)), (COUNT, x)
+    )[1],
+    "map in cond": lambda ops, x, seen: ops.cond(
+        x.sum() > 0, lambda y: _count_in_map(ops, y, seen, 1), lambda y: y * 1, (x,)
+    ),
+    "cond in scan": lambda ops, x, seen: ops.scan(
+        lambda c, r: (ops.cond(c.sum() > 0, lambda c: c * seen.add_(1).clone(), lambda c: c + 1, (c,)), c + r), x[0] * 1, x
+    )[1],
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.filterwarnings("error:fxstack")
+def test_writes_to_the_outside_from_two_functions_deep(name):
+    for requires_grad in (False, True):
+        results = []
+        for ops, wrap in (
+            (PLAIN, lambda f: f),
+            (TORCHS, lambda f: fxstack.compile(f, backend="aot_eager", fullgraph=True)),
+        ):
+            seen, x = torch.zeros(()), torch.arange(4.0).reshape(2, 2).requires_grad_(requires_grad)
+            result = wrap(lambda x, ops=ops, seen=seen: WRITING[name](ops, x, seen))(x)
+            results.append((result, seen))
+            if requires_grad:
+                results[-1] += torch.autograd.grad(result.sum(), x)
+        torch.testing.assert_close(*results)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from uncompiled_outcomes import differences
+
 import fxstack
 
 PROGRAMS = Path(__file__).with_name("eager_programs.py")
@@ -24,3 +26,9 @@ def test_eager_programs_have_the_same_outcomes():
     plain = outcomes(FXSTACK="0")
     assert len(plain) > 20
     assert outcomes(FXSTACK="1") == plain
+
+
+def test_operators_with_functions_are_torchs():
+    count, found = differences(every=47)
+    assert count >= 19
+    assert found == []

@@ -57,7 +57,8 @@ def eager_error(
 
 def can_repeat(graph_module: GraphModule) -> bool:
     """Whether a functional ATen graph may run twice: without mutations, random numbers and effects."""
-    return not any(_has_effects(node) for node in graph_module.graph.nodes)
+    graphs = [module.graph for module in graph_module.modules() if isinstance(module, GraphModule)]
+    return not any(_has_effects(node) for graph in graphs for node in graph.nodes)
 
 
 def _has_effects(node: Node) -> bool:

@@ -1,67 +1,132 @@
-"""Every sample of torch's higher-order operators, eager and compiled: what differs, graphs and graph breaks.
+"""Every operator of torch's ``hop_db``, forward and backward, static and dynamic, with two backends, beside eager.
 
-python integration/tests/sweeps/hops.py [OPERATOR ...]
+    python integration/tests/sweeps/hops.py [OPERATOR ...] [--dtypes float32,int64,...] [--markdown] [--dry]
+
+Prints what differs, and a table: for each way of calling, whether all samples are exact and in one graph.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import logging
 import os
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from hop_samples import OPERATORS, check, samples  # noqa: E402
+from hop_samples import OPERATORS, check
 
-import fxstack  # noqa: E402
+import fxstack
 
 os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
 
-DTYPES = (torch.float32, torch.float64, torch.half, torch.int64, torch.int8, torch.bool)
+DTYPES = ("float32", "float64", "half", "int64", "int8", "bool")
+BACKENDS = ("eager", "inductor")
+WAYS = tuple(itertools.product(BACKENDS, (False, True), (False, True)))
+"""Backend, with gradients, with symbolic sizes."""
 
 
-def outcomes(name):
-    """(dtype, dynamic, with gradients, outcome) of every sample."""
-    allowed = (
-        OPERATORS[name].dtypes
-        if OPERATORS[name].dtypes and name != "register_hook simple"
-        else {torch.float32}
-    )
-    for dtype in (d for d in DTYPES if d in allowed):
-        for gradients in (False, True) if dtype.is_floating_point else (False,):
-            for sample in samples(name, dtype, gradients=gradients):
-                for dynamic in (False, True):
-                    yield dtype, dynamic, gradients, check(name, sample, dynamic=dynamic)
-                    fxstack.reset()
-                    torch.compiler.reset()
+@dataclass(slots=True)
+class Cell:
+    """What the samples of one operator did in one way of calling."""
+
+    samples: int = 0
+    exact: int = 0
+    whole: int = 0
+    raising: int = 0
+    breaks: Counter[str] = field(default_factory=Counter)
+
+    def text(self) -> str:
+        """``yes``: all exact and in one graph; else how many."""
+        if not self.samples:
+            return ""
+        if self.exact < self.samples:
+            return f"{self.samples - self.exact} of {self.samples} differ"
+        if self.whole < self.samples:
+            return f"{self.samples - self.whole} of {self.samples} break"
+        return "yes"
 
 
-def main(*names):
-    logging.disable(logging.WARNING)
-    bad = 0
-    for name in names or OPERATORS:
-        count, raising, graphs, breaks = 0, 0, Counter(), Counter()
-        for dtype, dynamic, gradients, outcome in outcomes(name):
-            count += 1
-            raising += outcome.eager_raises
-            graphs[outcome.graphs] += 1
-            breaks.update(outcome.breaks)
-            if outcome.difference:
-                bad += 1
-                print(f"  {name} {dtype} {dynamic=} {gradients=}: {outcome.difference[:300]}", flush=True)
-        print(
-            f"{name}: {count} samples ({raising} raise in eager), graphs {dict(graphs)}, breaks {dict(breaks)}",
-            flush=True,
+def inputs(name: str, dtype: torch.dtype, *, gradients: bool) -> list[Any]:
+    """The samples of an operator. With gradients also those of which the database says that they have none."""
+    operator = OPERATORS[name]
+    torch.manual_seed(0)
+    return list(operator.sample_inputs_func(operator, "cpu", dtype, gradients))
+
+
+def run(name: str, dtypes: tuple[str, ...], only: slice) -> dict[tuple[str, bool, bool], Cell]:
+    """The cells of an operator; prints each difference and each break."""
+    allowed = OPERATORS[name].dtypes or {torch.float32}
+    cells = {}
+    for backend, gradients, dynamic in WAYS:
+        cell = cells[backend, gradients, dynamic] = Cell()
+        for dtype in (getattr(torch, d) for d in dtypes):
+            if dtype not in allowed or (gradients and not dtype.is_floating_point):
+                continue
+            for sample in inputs(name, dtype, gradients=gradients)[only]:
+                outcome = check(name, sample, dynamic=dynamic, backend=backend)
+                fxstack.reset()
+                torch.compiler.reset()
+                cell.samples += 1
+                cell.raising += outcome.eager_raises
+                cell.exact += outcome.difference is None
+                cell.whole += outcome.graphs == 1 and not outcome.breaks or outcome.eager_raises
+                cell.breaks.update(outcome.breaks)
+                if outcome.difference:
+                    way = f"{backend} {dtype} {gradients=} {dynamic=}"
+                    print(f"  {name} {way}: {outcome.difference[:300]}", flush=True)
+    return cells
+
+
+def rows(found: dict[str, dict[tuple[str, bool, bool], Cell]]) -> list[list[str]]:
+    """The table: a row for each operator, a column for each way of calling, and the breaks."""
+    header = ["operator", "samples"]
+    for backend, gradients, dynamic in WAYS:
+        header.append(
+            f"{backend}, {'backward' if gradients else 'forward'}, {'dynamic' if dynamic else 'static'}"
         )
-    print(f"{bad} samples differ")
-    return bad
+    table = [[*header, "breaks"]]
+    for name, cells in found.items():
+        breaks = sum((cell.breaks for cell in cells.values()), Counter())
+        count = str(sum(cell.samples for cell in cells.values()))
+        reasons = ", ".join(f"`{reason}`" for reason in breaks)
+        table.append([name, count, *(cell.text() for cell in cells.values()), reasons])
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("operators", nargs="*")
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--dry", action="store_true", help="one sample of one operator")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    names = ["map simple"] if options.dry else options.operators or list(OPERATORS)
+    only = slice(1) if options.dry else slice(None)
+    dtypes = DTYPES if options.dtypes == "all" else tuple(options.dtypes.split(","))
+    found = {}
+    for name in names:
+        found[name] = run(name, dtypes, only)
+        print(name, *(cell.text() or "-" for cell in found[name].values()), sep=" | ", flush=True)
+    if options.markdown:
+        header, *body = rows(found)
+        for line in (header, ["---"] * len(header), *body):
+            print("| " + " | ".join(line) + " |")
+    cells = [cell for of in found.values() for cell in of.values()]
+    differing = sum(cell.samples - cell.exact for cell in cells)
+    total = sum(cell.samples for cell in cells)
+    broken = sum(cell.samples - cell.whole for cell in cells)
+    print(f"{total} samples, {differing} differ, {broken} are not one graph")
+    return int(differing > 0)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
-        sys.argv[1:] = ["map simple"]
-    sys.exit(main(*sys.argv[1:]) > 0)
+    sys.exit(main())

@@ -17,7 +17,7 @@ import torch
 
 import fxstack_capture
 from fxstack import api, backends
-from fxstack.dropin.torchs_own import unless_torchs_own
+from fxstack.dropin.torchs_own import torchs_own, unless_torchs_own
 from fxstack.pipeline import Backend
 from fxstack.torch_interop import counters
 from fxstack_capture.api import sharing_entries
@@ -222,7 +222,13 @@ def set_enable_guard_collectives(original: Callable[[bool], bool], enabled: bool
 
 
 def reset() -> None:
-    """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes."""
+    """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes.
+
+    Torch's own compiler forgets what it compiled for eager operators.
+    """
+    original = torchs_own("reset")
+    if original is not None:
+        original()
     fxstack_capture.reset()
     forget_shared()
     counters.reset()

@@ -163,7 +163,7 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
         "save_cache_artifacts": replace_by(unless_torchs_own(artifacts.save_cache_artifacts)),
         "load_cache_artifacts": replace_by(unless_torchs_own(artifacts.load_cache_artifacts)),
     },
-    "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
+    "torch._dynamo": {**_COMPILING, "reset": replace_by(entrances.reset), "run": _by(entrances.run)},
     "torch._dynamo.comptime": {"comptime": _by(comptime)},
     "torch._dynamo.decorators": {"run": _by(entrances.run)},
     "torch._dynamo.eval_frame": {

@@ -11,11 +11,14 @@ import functools
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _PACKAGES = ("torch._higher_order_ops.", "torch._dynamo.", "torch._inductor.", "torch._export.")
+_FUNCTIONS = frozenset({("torch.nn.attention.flex_attention", "flex_attention")})
+"""Functions of other modules, in which torch also compiles what the program asks it to compile."""
 _ORIGINALS: dict[str, Callable[..., Any]] = {}
 _INSIDE: ContextVar[bool] = ContextVar("inside of torch's own compiler", default=False)
 """Torch's function calls others that are replaced, too: ``compile`` calls ``optimize``."""
@@ -31,7 +34,7 @@ def unless_torchs_own(entrance: _F) -> _F:
         A call from torch's own code, and each call inside of it, goes to torch's original.
         """
         original = _ORIGINALS.get(entrance.__name__)
-        if original is None or not (_INSIDE.get() or _belongs_to_torch(sys._getframe(1).f_globals)):
+        if original is None or not (_INSIDE.get() or _belongs_to_torch(sys._getframe(1))):
             return entrance(*args, **kwargs)
         before = _INSIDE.set(True)
         try:
@@ -54,6 +57,14 @@ def replace_by(entrance: Callable[..., Any]) -> Callable[[Callable[..., Any]], C
     return replacement
 
 
-def _belongs_to_torch(scope: dict[str, Any]) -> bool:
-    name = scope.get("__name__")
-    return isinstance(name, str) and f"{name}.".startswith(_PACKAGES)
+def torchs_own(name: str) -> Callable[..., Any] | None:
+    """Return torch's function that the entrance ``name`` replaces; None if nothing is replaced."""
+    return _ORIGINALS.get(name)
+
+
+def _belongs_to_torch(frame: FrameType) -> bool:
+    """Return whether the code of ``frame`` implements something of torch by its compiler."""
+    name = frame.f_globals.get("__name__")
+    if not isinstance(name, str):
+        return False
+    return f"{name}.".startswith(_PACKAGES) or (name, frame.f_code.co_name) in _FUNCTIONS

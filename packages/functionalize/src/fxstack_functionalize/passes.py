@@ -227,7 +227,8 @@ def drop_dead_code(state: Tracing) -> Tracing | NothingToDo:
     - cos = aten.cos(x)
     - exp = aten.exp(cos)
     """
-    changed = remove_dead_code(state.session.tracer.graph)
+    tracer = state.session.tracer
+    changed = remove_dead_code(tracer.graph, root=tracer.root)
     return state if changed else NothingToDo("every node is used or has an effect")
 
 

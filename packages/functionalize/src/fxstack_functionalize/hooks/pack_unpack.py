@@ -147,7 +147,7 @@ def _finish_trace(session: Session, result: object) -> TracedHook:
     results = tuple(node for node in nodes if isinstance(node, Node))
     graph = session.tracer.graph
     graph.output(results)
-    remove_dead_code(graph)
+    remove_dead_code(graph, root=session.tracer.root)
     for node in graph.nodes:
         _check_node(node)
         node.meta = {"val": node.meta["val"]} if "val" in node.meta else {}

@@ -75,7 +75,7 @@ def _pack_in_forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph
     as_they_are = values[count + len(packed) :]
     saved = [*sorted(packed_nodes, key=_is_number), *as_they_are]
     graph.output((*values[:count], *saved))
-    remove_dead_code(graph)
+    remove_dead_code(graph, root=stage.graph_module)
     specs = tuple(OutputSpec(OutputKind.SAVED, node.name) for node in saved)
     outputs = stage.signature.outputs[:count] + specs
     signature = replace(stage.signature, outputs=outputs)
@@ -104,7 +104,7 @@ def _unpack_in_backward(stage: StageGraph, packed: Sequence[_Packed], names: Seq
     for node in stage.graph_module.graph.nodes:
         if node.op != "placeholder":
             env[node] = graph.node_copy(node, env.__getitem__)
-    remove_dead_code(graph)
+    remove_dead_code(graph, root=stage.graph_module)
     return with_graph(stage, graph, specs, env)
 
 
@@ -154,7 +154,7 @@ def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) 
     for node in joint.graph_module.graph.nodes:
         source = read if node.name in backward else env.__getitem__
         env[node] = graph.node_copy(node, source)
-    remove_dead_code(graph)
+    remove_dead_code(graph, root=joint.graph_module)
     return StageGraph(make_graph_module(joint.graph_module, graph), signature)
 
 

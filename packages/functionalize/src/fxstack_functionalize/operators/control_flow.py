@@ -23,6 +23,7 @@ from fxstack_functionalize.torch_compat import (
     current_include_keys,
     materialize_as_graph,
 )
+from fxstack_functionalize.tracer.engine import storage_key
 
 Body = Callable[..., Any]
 Values = Sequence[Any]
@@ -68,7 +69,7 @@ class _Nested(Interpreter):
 
     def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator by its rule here. Other calls run as usual."""
-        return super().call_function(with_gradients(target), args, kwargs)  # type: ignore[arg-type]
+        return super().call_function(with_gradients(target), args, kwargs)
 
 
 def _with_rules(body: Body) -> Body:
@@ -202,10 +203,24 @@ class _Cond(_Rule):
         return None, None, None, *_spread(found, needs)
 
 
+def _apart(values: Values) -> list[Any]:
+    """Return the operands ``values``. An operand that shares memory with an earlier operand becomes a copy."""
+    # torch refuses such operands. Nested graphs do not write to operands.
+    seen: set[int] = set()
+    operands = []
+    for value in values:
+        key = storage_key(value) if isinstance(value, Tensor) else None
+        operands.append(value.clone() if key in seen else value)
+        if key is not None:
+            seen.add(key)
+    return operands
+
+
 def cond(pred: object, yes: Body, no: Body, operands: Values) -> Any:
     """Call ``torch.cond``'s operator."""
+    operands = _apart(operands)
     if not needs_gradient(operands):
-        return _OPERATORS.cond(pred, yes, no, operands)
+        return _OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), tuple(operands))
     return _apply(_Cond, pred, yes, no, *operands)
 
 
@@ -284,9 +299,12 @@ def _forget_size(size: Any) -> None:
 
 def while_loop(test: Body, body: Body, carried: Values, further: Values) -> Any:
     """Call the operator ``while_loop``."""
-    if not needs_gradient((*carried, *further)):
-        return _OPERATORS.while_loop(test, body, tuple(carried), tuple(further))
-    return _apply(_WhileLoop, test, body, len(carried), *carried, *further)
+    count = len(carried)
+    operands = _apart((*carried, *further))
+    if not needs_gradient(operands):
+        functions = _with_rules(test), _with_rules(body)
+        return _OPERATORS.while_loop(*functions, tuple(operands[:count]), tuple(operands[count:]))
+    return _apply(_WhileLoop, test, body, count, *operands)
 
 
 class _Scan(_Rule):
@@ -368,20 +386,42 @@ def _results_of(body: Any) -> list[Any]:
     return [getattr(node, "meta", {}).get("val") for node in output.args[0]]
 
 
+def _has_torchs_rule(body: Any) -> bool:
+    """Return whether torch has a rule for the gradient of a loop over ``body``.
+
+    The rule handles floating-point results, and no numbers from data in the nested graph.
+    """
+    return all(map(_is_float, _results_of(body))) and not _reads_numbers(body)
+
+
+def _reads_numbers(body: Any) -> bool:
+    """Return whether a nested graph, or a graph inside, makes Python numbers of tensors."""
+    root = body.module if isinstance(body, Interpreter) else body
+    modules = root.modules() if isinstance(root, torch.nn.Module) else ()
+    nodes = (node for module in modules if isinstance(module, GraphModule) for node in module.graph.nodes)
+    return any(isinstance(node.meta.get("val"), _SYMBOLIC) and node.op != "placeholder" for node in nodes)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
 def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
-    """Call the operator ``scan``, by torch's rule of its gradient if all results are floating-point numbers."""
-    results = _results_of(body)
-    has_torchs_rule = len(results) > len(init) and all(map(_is_float, results))
-    if has_torchs_rule or not needs_gradient((*init, *xs, *further)):
-        return _OPERATORS.scan(_with_rules(body), list(init), list(xs), tuple(further))
-    return _apply(_Scan, body, (len(init), len(xs)), *init, *xs, *further)
+    """Call the operator ``scan``, by torch's rule of its gradient if the rule applies."""
+    operands = _apart((*init, *xs, *further))
+    carries, slices = len(init), len(xs)
+    has_torchs_rule = len(_results_of(body)) > carries and _has_torchs_rule(body)
+    if not has_torchs_rule and needs_gradient(operands):
+        return _apply(_Scan, body, (carries, slices), *operands)
+    rest = tuple(operands[carries + slices :])
+    return _OPERATORS.scan(_with_rules(body), operands[:carries], operands[carries : carries + slices], rest)
 
 
 def map_(body: Body, xs: Values, further: Values) -> Any:
-    """Call the operator of ``map``, by torch's rule of its gradient if all results are floating-point numbers."""
-    if all(map(_is_float, _results_of(body))) or not needs_gradient((*xs, *further)):
-        return _OPERATORS.map_impl(_with_rules(body), list(xs), tuple(further))
-    return _apply(_Scan, body, (0, len(xs)), *xs, *further)
+    """Call the operator of ``map``, by torch's rule of its gradient if the rule applies."""
+    operands = _apart((*xs, *further))
+    if not _has_torchs_rule(body) and needs_gradient(operands):
+        return _apply(_Scan, body, (0, len(xs)), *operands)
+    return _OPERATORS.map_impl(_with_rules(body), operands[: len(xs)], tuple(operands[len(xs) :]))
 
 
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {

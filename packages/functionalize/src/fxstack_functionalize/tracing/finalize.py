@@ -114,13 +114,16 @@ def _name(node: object) -> str | None:
     return node.name if isinstance(node, Node) else None
 
 
-def remove_dead_code(graph: torch.fx.Graph, rerun: Collection[Node] = ()) -> bool:
+def remove_dead_code(
+    graph: torch.fx.Graph, rerun: Collection[Node] = (), *, root: torch.nn.Module | None = None
+) -> bool:
     """Remove unused nodes, except nodes that may have an effect, raise an error or draw random numbers.
 
     Return whether there were any. ``rerun``: nodes that a forward has run with the same values, so that they cannot raise.
+    ``root``: the module with the nested graphs of ``graph``.
     """
     changed: bool = graph.eliminate_dead_code(
-        is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in rerun)
+        is_impure_node=lambda node: has_effect(node) or (must_run(node, root) and node not in rerun)
     )
     return changed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from fxstack_interchange.torch_compat import (
     HigherOrderOperator,
@@ -107,12 +107,33 @@ def may_act(node: Node) -> bool:
     return isinstance(target, OpOverload) and target.namespace not in _NAMESPACES_WITHOUT_EFFECTS
 
 
-def must_run(node: Node) -> bool:
+def must_run(node: Node, root: torch.nn.Module | None = None) -> bool:
     """Whether ``node`` must run even if nothing uses its result.
 
-    The node may have undeclared effects, or it may raise.
+    The node may have undeclared effects, or it may raise. A higher-order operator must run if a node of its nested
+    graphs must run or draws random numbers. ``root`` has the nested graphs; by default, the module of the graph.
     """
-    return may_act(node) or can_raise(node) or _updates_statistics(node)
+    return may_act(node) or can_raise(node) or _updates_statistics(node) or _must_run_inside(node, root)
+
+
+def _must_run_inside(node: Node, root: torch.nn.Module | None) -> bool:
+    """Whether a nested graph of the higher-order operator ``node`` has a node that must run."""
+    root = root if root is not None else node.graph.owning_module
+    if root is None or not isinstance(node.target, HigherOrderOperator):
+        return False
+    paths = [str(arg.target) for arg in node.all_input_nodes if arg.op == "get_attr"]
+    modules = (getattr(root, path, None) for path in paths)
+    return any(
+        _draws(inner) or is_ordered(inner.target) or must_run(inner, module)
+        for module in modules
+        if isinstance(module, GraphModule)
+        for inner in module.graph.nodes
+    )
+
+
+def _draws(node: Node) -> bool:
+    """Whether ``node`` draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _updates_statistics(node: Node) -> bool:

@@ -150,7 +150,8 @@ def trace(
         subgraph = replace(subgraph, free=free)
         _demand_separate_memory(tracer, fn, subgraph, inputs, apart=apart, is_handled=as_tensor is not None)
     finally:
-        tracer.mutated_storages = written | log
+        written.update(log)  # ``written`` may be the log of a function around this one
+        tracer.mutated_storages = written
     return subgraph
 
 

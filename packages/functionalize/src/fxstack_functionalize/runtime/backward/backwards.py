@@ -77,7 +77,7 @@ class _TangentRemoval:
         values: Any = self._stage.graph_module.graph.output_node().args[0]
         self._graph.output(tuple(self._copies.get(value) for value in values))
         rerun = {copy for node, copy in self._copies.items() if node not in self._dependent}
-        remove_dead_code(self._graph, rerun)
+        remove_dead_code(self._graph, rerun, root=self._stage.graph_module)
         return self._stage_without_unused_inputs()
 
     def _copy_placeholder(self, node: Node, *, is_tangent: bool) -> None:
