@@ -197,7 +197,7 @@ class _Cond(_Rule):
             def back(*values: Tensor) -> list[Tensor]:
                 return _pull(branch, values[:count], needs, values[count:])
 
-            return ctx.keys.graph(back, args)  # type: ignore[no-any-return]
+            return ctx.keys.graph(back, args)
 
         found = _OPERATORS.cond(ctx.pred, *map(pull, ctx.branches), args)
         return None, None, None, *_spread(found, needs)
