@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from hop_programs import PLAIN, TORCHS, Pair, Raised, leaf_difference
-from random_nests.writer import Program
 from torch import nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import fxstack
+from random_nests.writer import Program
 
 os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
 

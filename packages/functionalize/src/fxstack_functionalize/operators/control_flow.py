@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -87,7 +87,7 @@ class _Nested(Interpreter):
 
     def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator by its rule here. Other calls run as usual."""
-        return super().call_function(with_gradients(target), args, kwargs)  # type: ignore[arg-type]
+        return super().call_function(with_gradients(target), args, kwargs)
 
 
 def _with_rules(body: Body) -> Body:
@@ -146,11 +146,30 @@ class _Keys:
         return traced
 
 
+class _Context(torch.autograd.function.FunctionCtx):
+    """The context of a rule: what the forward saves."""
+
+    keys: _Keys
+    is_tensor: list[bool]
+    """Which saved values are tensors."""
+    numbers: list[Any]
+    """The other saved values."""
+    floats: list[bool]
+    """Which results are floating-point tensors."""
+    branches: tuple[Body, Body]
+    pred: object
+    body: Body
+    count: int
+    counts: tuple[int, int]
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+
 class _Rule(torch.autograd.Function):
     """Saves the operands of an operator, with numbers among them, for the backward."""
 
     @staticmethod
-    def save(ctx: Any, operands: Values) -> None:
+    def save(ctx: _Context, operands: Values) -> None:
         """Save operands: tensors in the way of autograd, which notices later changes."""
         ctx.keys = _Keys()
         ctx.is_tensor = [isinstance(x, Tensor) for x in operands]
@@ -158,17 +177,22 @@ class _Rule(torch.autograd.Function):
         ctx.save_for_backward(*(x for x in operands if isinstance(x, Tensor)))
 
     @staticmethod
-    def saved(ctx: Any) -> list[Any]:
+    def saved(ctx: _Context) -> list[Any]:
         """Return the saved operands."""
         tensors, numbers = iter(ctx.saved_tensors), iter(ctx.numbers)
         return [next(tensors) if is_tensor else next(numbers) for is_tensor in ctx.is_tensor]
+
+
+def _apply(rule: type[_Rule], *args: object) -> Any:
+    """Apply a rule."""
+    return cast("Any", rule).apply(*args)
 
 
 class _Cond(_Rule):
     """The gradient of ``torch.cond`` is a ``cond`` of the gradients of its branches."""
 
     @staticmethod
-    def forward(ctx: Any, pred: Any, yes: Body, no: Body, *operands: Any) -> tuple[Any, ...]:
+    def forward(ctx: _Context, pred: object, yes: Body, no: Body, *operands: Tensor) -> tuple[Any, ...]:
         """Call the operator."""
         ctx.branches = yes, no
         ctx.pred = pred
@@ -180,7 +204,7 @@ class _Cond(_Rule):
         return results
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
         operands = _Rule.saved(ctx)
         needs = _flags(operands, ctx.needs_input_grad[3:])
@@ -188,10 +212,10 @@ class _Cond(_Rule):
         count = len(operands)
 
         def pull(branch: Body) -> Body:
-            def back(*values: Any) -> list[Tensor]:
+            def back(*values: Tensor) -> list[Tensor]:
                 return _pull(branch, values[:count], needs, values[count:])
 
-            return ctx.keys.graph(back, args)  # type: ignore[no-any-return]
+            return ctx.keys.graph(back, args)
 
         found = _OPERATORS.cond(ctx.pred, *map(pull, ctx.branches), args)
         return None, None, None, *_spread(found, needs)
@@ -210,12 +234,12 @@ def _apart(values: Values) -> list[Any]:
     return operands
 
 
-def cond(pred: Any, yes: Body, no: Body, operands: Values) -> Any:
+def cond(pred: object, yes: Body, no: Body, operands: Values) -> Any:
     """Call ``torch.cond``'s operator."""
     operands = _apart(operands)
     if not needs_gradient(operands):
         return _OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), tuple(operands))
-    return _Cond.apply(pred, yes, no, *operands)  # type: ignore[no-untyped-call]
+    return _apply(_Cond, pred, yes, no, *operands)
 
 
 class _WhileLoop(_Rule):
@@ -225,13 +249,13 @@ class _WhileLoop(_Rule):
     """
 
     @staticmethod
-    def forward(ctx: Any, test: Body, body: Body, count: int, *operands: Any) -> tuple[Any, ...]:
+    def forward(ctx: _Context, test: Body, body: Body, count: int, *operands: Tensor) -> tuple[Any, ...]:
         """Call the operator whose results are the values of all iterations, with a count of the iterations."""
 
-        def goes_on(_number: Tensor, *values: Any) -> Any:
+        def goes_on(_number: Tensor, *values: Tensor) -> Any:
             return test(*values)
 
-        def step(number: Tensor, *values: Any) -> tuple[Any, ...]:
+        def step(number: Tensor, *values: Tensor) -> tuple[Any, ...]:
             return number + 1, *body(*values)
 
         carried, further = operands[:count], operands[count:]
@@ -247,7 +271,7 @@ class _WhileLoop(_Rule):
         return results
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
         saved, body, count = _Rule.saved(ctx), ctx.body, ctx.count
         total = len(ctx.needs_input_grad) - 3
@@ -259,10 +283,10 @@ class _WhileLoop(_Rule):
         starts = [g.clone(memory_format=torch.contiguous_format) for g in _chosen(gradients, is_carried)]
         sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, needs)]
 
-        def goes_on(number: Tensor, *_values: Any) -> Tensor:
+        def goes_on(number: Tensor, *_values: object) -> Tensor:
             return number > 0
 
-        def step(number: Tensor, *values: Any) -> tuple[Any, ...]:
+        def step(number: Tensor, *values: Tensor) -> tuple[Any, ...]:
             position = (number - 1).reshape(1)
             remaining = iter(values)
             incoming, so_far, rows, others = (
@@ -298,18 +322,18 @@ def while_loop(test: Body, body: Body, carried: Values, further: Values) -> Any:
     if not needs_gradient(operands):
         functions = _with_rules(test), _with_rules(body)
         return _OPERATORS.while_loop(*functions, tuple(operands[:count]), tuple(operands[count:]))
-    return _WhileLoop.apply(test, body, count, *operands)  # type: ignore[no-untyped-call]
+    return _apply(_WhileLoop, test, body, count, *operands)
 
 
 class _Scan(_Rule):
     """The gradient of ``scan`` is a scan in reverse. The forward saves the carried values of all iterations."""
 
     @staticmethod
-    def forward(ctx: Any, body: Body, counts: tuple[int, int], *operands: Any) -> tuple[Any, ...]:
+    def forward(ctx: _Context, body: Body, counts: tuple[int, int], *operands: Tensor) -> tuple[Any, ...]:
         """Call the operator, with the carried values before each iteration as further results."""
         carries, slices = counts
 
-        def step(*values: Any) -> tuple[Any, ...]:
+        def step(*values: Tensor) -> tuple[Any, ...]:
             return (*body(*values), *(x.clone() for x in values[:carries]))
 
         init, xs, further = (
@@ -327,7 +351,7 @@ class _Scan(_Rule):
         return results
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
         body, (carries, slices) = ctx.body, ctx.counts
         saved = _Rule.saved(ctx)
@@ -348,7 +372,7 @@ class _Scan(_Rule):
         steps = _chosen(gradients[carries:], ctx.floats[carries:])
         rows = [torch.flip(x, (0,)) for x in (*before, *xs, *steps)]
 
-        def step(*values: Any) -> tuple[Any, ...]:
+        def step(*values: Tensor) -> tuple[Any, ...]:
             remaining = iter(values)
             groups = (starts, sums, before, xs, steps, further)
             incoming, so_far, carry, parts, outer, others = ([next(remaining) for _ in g] for g in groups)
@@ -407,7 +431,7 @@ def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
     carries, slices = len(init), len(xs)
     has_torchs_rule = len(_results_of(body)) > carries and _has_torchs_rule(body)
     if not has_torchs_rule and needs_gradient(operands):
-        return _Scan.apply(body, (carries, slices), *operands)  # type: ignore[no-untyped-call]
+        return _apply(_Scan, body, (carries, slices), *operands)
     rest = tuple(operands[carries + slices :])
     return _OPERATORS.scan(_with_rules(body), operands[:carries], operands[carries : carries + slices], rest)
 
@@ -416,7 +440,7 @@ def map_(body: Body, xs: Values, further: Values) -> Any:
     """Call the operator of ``map``, by torch's rule of its gradient if the rule applies."""
     operands = _apart((*xs, *further))
     if not _has_torchs_rule(body) and needs_gradient(operands):
-        return _Scan.apply(body, (0, len(xs)), *operands)  # type: ignore[no-untyped-call]
+        return _apply(_Scan, body, (0, len(xs)), *operands)
     return _OPERATORS.map_impl(_with_rules(body), operands[: len(xs)], tuple(operands[len(xs) :]))
 
 

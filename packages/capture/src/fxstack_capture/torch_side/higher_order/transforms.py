@@ -84,6 +84,10 @@ class Transforms:
         finally:
             self.lifting, self._dual_levels = before, levels
 
+    def without_wrappers(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """Return arguments of a call. If a function is traced without the layers around it, fakes replace wrappers."""
+        return (args, kwargs) if self.lifting is None else self.lifting.fakes_of((args, kwargs))
+
     @contextmanager
     def recording(self, *, on: bool) -> Iterator[None]:
         """Record operators below the layers inside the context, or not: the tracer itself calls them."""
@@ -110,8 +114,7 @@ class Transforms:
     def run(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is unknown."""
         self._used = True
-        if self.lifting is not None:
-            args, kwargs = self.lifting.fakes_of((args, kwargs))
+        args, kwargs = self.without_wrappers(args, kwargs)
         if self._graph_state is None:
             self._graph_state = state.present()
         try:

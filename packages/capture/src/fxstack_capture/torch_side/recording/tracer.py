@@ -87,7 +87,6 @@ class TorchTracer:
         self.mutated_storages: set[int] = set()
         self.unwritable: dict[int, str] = {}
         self.overriding: dict[Callable[..., Any], Callable[..., Any]] = {}
-        """Replacements of functions, while a higher-order operator gives a function another meaning."""
         self.arrays = ArrayTracer(self)
         self.storages = Storages(self)
         self.overrides = overrides.Overrides(self)
@@ -250,8 +249,7 @@ class TorchTracer:
             self._guard_state(self._entry_state)
         if self.arrays.has_scalars:
             args, kwargs = numpy_arrays.for_call(fn, args, kwargs)
-        if self.transforms.lifting is not None:
-            args, kwargs = self.transforms.lifting.fakes_of((args, kwargs))
+        args, kwargs = self.transforms.without_wrappers(args, kwargs)
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
         if self.wrappers.used:
@@ -286,8 +284,7 @@ class TorchTracer:
 
     def _guard_state(self, state: TorchState) -> None:
         """Guard the global state of torch at the start of the trace, before the first call of torch."""
-        # Suspended modes are wrapped with guards of their own, so this guard does not compare the mode
-        # objects.
+        # Suspended modes have guards of their own, so this guard does not compare the mode objects.
         if self.outer_modes:
             state = replace(state, function_modes=())
         self.trace.guard(pinned(torch, "torch"), TorchStateIs(state))
@@ -303,8 +300,7 @@ class TorchTracer:
 
     def record(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
-        if self.transforms.lifting is not None:
-            args, kwargs = self.transforms.lifting.fakes_of((args, kwargs))
+        args, kwargs = self.transforms.without_wrappers(args, kwargs)
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
         try:

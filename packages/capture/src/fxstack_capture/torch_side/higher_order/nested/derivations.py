@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import fx
 
 Function = Callable[..., Any]
 Values = Sequence[Any]
+Operator = Callable[..., Any]
 _OPERATORS = torch.ops.higher_order
 
 
@@ -32,7 +33,7 @@ class Call:
     """
 
     record: Callable[[Call, Values], tuple[Any, ...]]
-    operator: Any
+    operator: Operator
     functions: tuple[Function, ...]
     counts: tuple[int, ...]
     gradients: bool
@@ -45,7 +46,7 @@ class _Graph(fx.Interpreter):
         super().__init__(module, garbage_collect_values=False)
         self._call = call
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: torch.Tensor) -> Any:
         return self.run(*args)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -56,7 +57,7 @@ class _Graph(fx.Interpreter):
 
 
 def apply(
-    record: Callable[[Call, Values], tuple[Any, ...]], operator: Any, args: Values, *, gradients: bool
+    record: Callable[[Call, Values], tuple[Any, ...]], operator: Operator, args: Values, *, gradients: bool
 ) -> tuple[Any, ...]:
     """Call an operator under the active layers. ``args``: those of its node, with values in place of nodes."""
     modules, operands, counts = _parts(operator, args)
@@ -64,12 +65,17 @@ def apply(
     functions = tuple(
         _Graph(module, call) if isinstance(module, fx.GraphModule) else module for module in modules
     )
-    found: Any = RULES[operator].apply(replace(call, functions=functions), *operands)
-    results = found if isinstance(found, tuple) else (found,)
+    results = _apply(RULES[operator], replace(call, functions=functions), *operands)
     return results[: len(results) - _saved_count(call)]
 
 
-def _parts(operator: Any, args: Values) -> tuple[tuple[Function, ...], list[Any], tuple[int, ...]]:
+def _apply(rule: type[torch.autograd.Function], call: Call, *operands: object) -> tuple[Any, ...]:
+    """Apply a rule under the active layers."""
+    found: Any = cast("Any", rule).apply(call, *operands)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _parts(operator: Operator, args: Values) -> tuple[tuple[Function, ...], list[Any], tuple[int, ...]]:
     """Return the functions of a call, the flat operands, and how many of these are carried and sliced."""
     if operator is _OPERATORS.cond:
         pred, yes, no, operands = args
@@ -82,6 +88,29 @@ def _parts(operator: Any, args: Values) -> tuple[tuple[Function, ...], list[Any]
         return (body,), [*init, *xs, *further], (len(init), len(xs))
     body, xs, further = args
     return (body,), [*xs, *further], (0, len(xs))
+
+
+class VmapInfo(Protocol):
+    """What torch tells the ``vmap`` method of a function about its layer."""
+
+    batch_size: int
+    randomness: str
+
+
+class Context(torch.autograd.function.FunctionCtx):
+    """The context of a function: what ``setup_context`` saves."""
+
+    call: Call
+    total: int
+    """Number of operands."""
+    floats: list[bool]
+    """Which results are floating-point tensors."""
+    is_tensor: list[bool]
+    """Which saved values are tensors."""
+    numbers: list[Any]
+    """The other saved values."""
+    saved_tensors: tuple[torch.Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
 
 
 def is_float(value: object) -> bool:
@@ -103,7 +132,7 @@ def _spread(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
 def _of_active(function: Function, args: Values, active: Sequence[bool]) -> Function:
     """Return the floating-point results of ``function`` as a function of the arguments in ``active``."""
 
-    def of_active(*values: Any) -> tuple[Any, ...]:
+    def of_active(*values: torch.Tensor) -> tuple[Any, ...]:
         remaining = iter(values)
         given = [next(remaining) if flag else value for value, flag in zip(args, active, strict=True)]
         return tuple(x for x in function(*given) if is_float(x))
@@ -131,13 +160,13 @@ class _Rule(torch.autograd.Function):
     """The common part of the operators. The first input is the ``Call``."""
 
     @staticmethod
-    def forward(call: Call, *operands: Any) -> tuple[Any, ...]:
+    def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
         """Record the operator."""
         with torch.set_grad_enabled(call.gradients):
             return call.record(call, operands)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
         """Save the operands, and the values that the forward has saved."""
         call, *operands = inputs
         ctx.call, ctx.total = call, len(operands)
@@ -157,22 +186,22 @@ def _saved_count(call: Call) -> int:
     return call.counts[0] if call.operator in (_OPERATORS.scan, _OPERATORS.map_impl) else 0
 
 
-def _saved(ctx: Any) -> tuple[list[Any], list[Any]]:
+def _saved(ctx: Context) -> tuple[list[Any], list[Any]]:
     """Return the operands, and the values that the forward has saved."""
     tensors, numbers = iter(ctx.saved_tensors), iter(ctx.numbers)
     values = [next(tensors) if is_tensor else next(numbers) for is_tensor in ctx.is_tensor]
     return values[: ctx.total], values[ctx.total :]
 
 
-def _needs(ctx: Any, operands: Values) -> list[bool]:
+def _needs(ctx: Context, operands: Values) -> list[bool]:
     """Return which operands get a gradient."""
     return [need and is_float(x) for x, need in zip(operands, ctx.needs_input_grad[1:], strict=True)]
 
 
-def _mapped(info: Any, function: Function, dims: Sequence[int | None]) -> Function:
+def _mapped(info: VmapInfo, function: Function, dims: Sequence[int | None]) -> Function:
     """Return ``function`` mapped over the dimensions ``dims`` of its arguments. All results get dimension 0."""
 
-    def mapped(*args: Any) -> tuple[Any, ...]:
+    def mapped(*args: torch.Tensor) -> tuple[Any, ...]:
         if all(dim is None for dim in dims):
             return tuple(x.expand(info.batch_size, *x.shape) for x in function(*args))
         found: tuple[Any, ...] = torch.vmap(
@@ -186,14 +215,14 @@ def _mapped(info: Any, function: Function, dims: Sequence[int | None]) -> Functi
 def _as_tuple(function: Function) -> Function:
     """Return ``function`` with a tuple as result."""
 
-    def call(*args: Any) -> tuple[Any, ...]:
+    def call(*args: torch.Tensor) -> tuple[Any, ...]:
         found = function(*args)
         return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
     return call
 
 
-def _batched(info: Any, value: torch.Tensor, dim: int | None, to: int = 0) -> torch.Tensor:
+def _batched(info: VmapInfo, value: torch.Tensor, dim: int | None, to: int = 0) -> torch.Tensor:
     """Return ``value`` with its batch at dimension ``to``. A value without batch is repeated."""
     if dim is None:
         shape = list(value.shape)
@@ -210,7 +239,7 @@ class _Cond(_Rule):
     """``torch.cond``. The first operand is the predicate."""
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[Any, ...]:
         """Pull the gradients back through the branch that has run."""
         (pred, *operands), _ = _saved(ctx)
         active, count = _needs(ctx, [pred, *operands])[1:], len(operands)
@@ -219,11 +248,11 @@ class _Cond(_Rule):
             return lambda *values: _pull(branch, values[:count], active, values[count:])
 
         call = replace(ctx.call, functions=tuple(map(pull, ctx.call.functions)))
-        found: Any = _Cond.apply(call, pred, *operands, *_chosen(gradients, ctx.floats))
+        found = _apply(_Cond, call, pred, *operands, *_chosen(gradients, ctx.floats))
         return None, None, *_spread(found, active)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         """Push the tangents through the branch that has run."""
         (pred, *operands), _ = _saved(ctx)
         active = [t is not None for t in tangents[2:]]
@@ -233,15 +262,21 @@ class _Cond(_Rule):
             return lambda *values: _push(branch, values[:count], active, values[count:])[len(ctx.floats) :]
 
         call = replace(ctx.call, functions=tuple(map(push, ctx.call.functions)))
-        found: Any = _Cond.apply(call, pred, *operands, *_chosen(tangents[2:], active))
+        found = _apply(_Cond, call, pred, *operands, *_chosen(tangents[2:], active))
         return tuple(_spread(found, ctx.floats))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, pred: Any, *operands: Any) -> Any:
+    def vmap(
+        info: VmapInfo,
+        in_dims: tuple[int | None, ...],
+        call: Call,
+        pred: torch.Tensor,
+        *operands: torch.Tensor,
+    ) -> Any:
         """Map the branches. With a predicate for each example, compute both branches."""
         yes, no = (_mapped(info, branch, in_dims[2:]) for branch in call.functions)
         if in_dims[1] is None:
-            results = _Cond.apply(replace(call, functions=(yes, no)), pred, *operands)  # type: ignore[no-untyped-call]
+            results = _apply(_Cond, replace(call, functions=(yes, no)), pred, *operands)
         else:
             truth = pred.movedim(in_dims[1], 0).bool()
             pairs = zip(yes(*operands), no(*operands), strict=True)
@@ -253,12 +288,12 @@ class _WhileLoop(_Rule):
     """``while_loop``. Its gradient needs the values of all iterations, which this class does not save."""
 
     @staticmethod
-    def backward(ctx: Any, *_gradients: Any) -> Any:
+    def backward(ctx: Context, *_gradients: object) -> Any:
         """Raise an error: the interpreter does not trace the gradient of a loop by a function transform."""
         raise NotImplementedError("the gradient of while_loop by a transform of torch.func")
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         """Carry the tangents of the carried values."""
         operands, _ = _saved(ctx)
         call: Call = ctx.call
@@ -275,35 +310,35 @@ class _WhileLoop(_Rule):
         outer = _chosen(given[count:], active[count:])
         width = count + len(starts)
 
-        def goes_on(*values: Any) -> Any:
+        def goes_on(*values: torch.Tensor) -> Any:
             return test(*values[:count], *values[width : width + len(operands) - count])
 
-        def step(*values: Any) -> tuple[Any, ...]:
+        def step(*values: torch.Tensor) -> tuple[Any, ...]:
             further = values[width : width + len(operands) - count]
             seeds = (*values[count:width], *values[width + len(further) :])
             return _push(body, (*values[:count], *further), active, seeds)
 
         new = replace(call, functions=(goes_on, step), counts=(width,))
-        found: Any = _WhileLoop.apply(new, *operands[:count], *starts, *operands[count:], *outer)  # type: ignore[no-untyped-call]
+        found = _apply(_WhileLoop, new, *operands[:count], *starts, *operands[count:], *outer)
         return tuple(_spread(found[count:], is_carried))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *operands: Any) -> Any:
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], call: Call, *operands: torch.Tensor) -> Any:
         """Run until the condition of no example holds. An example whose condition fails keeps its values."""
         (count,) = call.counts
         carried = [_batched(info, x, dim) for x, dim in zip(operands[:count], in_dims[1:], strict=False)]
         dims = (*[0] * count, *in_dims[1 + count :])
         test, body = (_mapped(info, _as_tuple(function), dims) for function in call.functions)
 
-        def goes_on(*values: Any) -> torch.Tensor:
+        def goes_on(*values: torch.Tensor) -> torch.Tensor:
             return test(*values)[0].any()
 
-        def step(*values: Any) -> tuple[Any, ...]:
+        def step(*values: torch.Tensor) -> tuple[Any, ...]:
             (truth,) = test(*values)
             return tuple(_where(truth, new, old) for new, old in zip(body(*values), values, strict=False))
 
         new = replace(call, functions=(goes_on, step))
-        found: Any = _WhileLoop.apply(new, *carried, *operands[count:])  # type: ignore[no-untyped-call]
+        found = _apply(_WhileLoop, new, *carried, *operands[count:])
         return found, (0,) * len(found)
 
 
@@ -311,13 +346,13 @@ class _Scan(_Rule):
     """``scan``, and ``map`` without carried values. The carried values before each iteration are the last results."""
 
     @staticmethod
-    def forward(call: Call, *operands: Any) -> tuple[Any, ...]:
+    def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
         """Record the operator, with the carried values before each iteration as further results."""
         saving = _saving(call.functions[0], call.counts[0])
         return _Rule.forward(replace(call, functions=(saving,)), *operands)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[Any, ...]:
         """Pull the gradients back from the last iteration to the first."""
         operands, before = _saved(ctx)
         call: Call = ctx.call
@@ -336,7 +371,7 @@ class _Scan(_Rule):
         rows = [torch.flip(x, (0,)) for x in (*before, *xs, *steps)]
         flags = [*is_carried, *need_xs, *need_further]
 
-        def step(*values: Any) -> tuple[Any, ...]:
+        def step(*values: torch.Tensor) -> tuple[Any, ...]:
             remaining = iter(values)
             groups = (starts, sums, before, xs, steps, further)
             incoming, so_far, carry, parts, outer, others = ([next(remaining) for _ in g] for g in groups)
@@ -348,7 +383,7 @@ class _Scan(_Rule):
         width = len(starts) + len(sums)
         operator = _OPERATORS.scan if width else _OPERATORS.map_impl
         new = replace(call, operator=operator, functions=(step,), counts=(width, len(rows)))
-        found: Any = _Scan.apply(new, *starts, *sums, *rows, *further)  # type: ignore[no-untyped-call]
+        found = _apply(_Scan, new, *starts, *sums, *rows, *further)
         found = found[: len(found) - width]
         of_xs = [torch.flip(x, (0,)) for x in found[width:]]
         return (
@@ -359,7 +394,7 @@ class _Scan(_Rule):
         )
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         """Carry the tangents of the carried values, and slice those of the slices."""
         operands, _ = _saved(ctx)
         call: Call = ctx.call
@@ -385,7 +420,7 @@ class _Scan(_Rule):
             outer,
         )
 
-        def step(*values: Any) -> tuple[Any, ...]:
+        def step(*values: torch.Tensor) -> tuple[Any, ...]:
             remaining = iter(values)
             carry, seeds, parts, part_seeds, others, other_seeds = (
                 [next(remaining) for _ in g] for g in groups
@@ -398,12 +433,12 @@ class _Scan(_Rule):
 
         width = carries + len(starts)
         new = replace(call, functions=(step,), counts=(width, slices + len(rows)))
-        found: Any = _Scan.apply(new, *(x for group in groups for x in group))  # type: ignore[no-untyped-call]
+        found = _apply(_Scan, new, *(x for group in groups for x in group))
         found = found[carries : len(found) - width]
         return tuple(_spread(found, ctx.floats))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *operands: Any) -> Any:
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], call: Call, *operands: torch.Tensor) -> Any:
         """Map the function. The batch of sliced operands lies behind the sliced dimension."""
         carries, slices = call.counts
         dims = in_dims[1:]
@@ -415,7 +450,7 @@ class _Scan(_Rule):
         row_dims = [None if dim is None else 0 for dim in dims[carries : carries + slices]]
         body = _mapped(info, call.functions[0], (*[0] * carries, *row_dims, *dims[carries + slices :]))
         new = replace(call, functions=(body,))
-        found: Any = _Scan.apply(new, *carried, *rows, *operands[carries + slices :])  # type: ignore[no-untyped-call]
+        found = _apply(_Scan, new, *carried, *rows, *operands[carries + slices :])
         return found, tuple(0 if index < carries else 1 for index in range(len(found)))
 
 
