@@ -357,9 +357,9 @@ def _roles(tracer: TracerProtocol, row: Operator, args: Args, kwargs: Kwargs) ->
             roles.inputs = dict(value)
         else:
             roles.constants.append(value)
-            value = _constant(tracer, value)
         keyword = name if name in kwargs or name in kept else ""
-        roles.places.append(_Place(role, value, keyword, parameter.kind))
+        placed = _constant(tracer, value) if role == "constant" else value
+        roles.places.append(_Place(role, placed, keyword, parameter.kind))
     return roles
 
 

@@ -39,7 +39,7 @@ def link_constants(constants: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_LEAF_FUNCTION = getattr(torch.ops.higher_order, "invoke_leaf_function", None)
+_LEAF_FUNCTION: Any = getattr(torch.ops.higher_order, "invoke_leaf_function", None)
 """The operator of leaf functions; None in a torch without it."""
 
 
