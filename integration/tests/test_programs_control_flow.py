@@ -331,7 +331,10 @@ SHARED = {
         lambda c, r: (c + TABLE[(COUNT + 3) % 8, :2].sum(), r + c), x[0] * 1, x
     )[1],
     "a loop in a scan": lambda ops, x: ops.scan(
-        lambda c, r: (c * 1, ops.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y.cos()), (COUNT, r))[1] + c),
+        lambda c, r: (
+            c * 1,
+            ops.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y.cos()), (COUNT, r))[1] + c,
+        ),
         x[0] * 1,
         x,
     )[1],
@@ -392,7 +395,12 @@ WRITING = {
         x.sum() > 0, lambda y: _count_in_map(ops, y, seen, 1), lambda y: y * 1, (x,)
     ),
     "cond in scan": lambda ops, x, seen: ops.scan(
-        lambda c, r: (ops.cond(c.sum() > 0, lambda c: c * seen.add_(1).clone(), lambda c: c + 1, (c,)), c + r), x[0] * 1, x
+        lambda c, r: (
+            ops.cond(c.sum() > 0, lambda c: c * seen.add_(1).clone(), lambda c: c + 1, (c,)),
+            c + r,
+        ),
+        x[0] * 1,
+        x,
     )[1],
 }
 

@@ -28,7 +28,9 @@ def _rows(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *columns: torch.stack([fn(*row) for row in zip(*columns, strict=True)])
 
 
-PLAIN_NESTS = SimpleNamespace(**vars(PLAIN), wrap=lambda fn, *args: fn(*args), vmap=_rows, grad=torch.func.grad)
+PLAIN_NESTS = SimpleNamespace(
+    **vars(PLAIN), wrap=lambda fn, *args: fn(*args), vmap=_rows, grad=torch.func.grad
+)
 TORCH_NESTS = SimpleNamespace(
     **vars(TORCHS), wrap=torch.ops.higher_order.wrap, vmap=torch.vmap, grad=torch.func.grad
 )

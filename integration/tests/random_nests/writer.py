@@ -198,7 +198,9 @@ class Writer:
                 branches.append(fn)
             operands = make.format(name, self.value(scope, other))
             text = f"{self.names(branches)}, ({operands},))"
-            return Statement(f"{name} = {take[0].format(f'ops.cond({self.predicate(scope)}, {text}')}", branches)
+            return Statement(
+                f"{name} = {take[0].format(f'ops.cond({self.predicate(scope)}, {text}')}", branches
+            )
         branches = [self.function(scope, kind)[0] for _ in range(2)]
         text = f"{self.names(branches)}, ({name},))"
         return Statement(f"{name} = ops.cond({self.predicate(scope)}, {text}", branches)
@@ -271,7 +273,10 @@ class Writer:
         if "pytrees" in self.features and self.rng.random() < 0.5:
             make, take = NESTS[self.rng.choice(list(NESTS))]
             q = self.fresh("q")
-            fn.unpacking, fn.parameters = [f"{c}, {row} = {take[0].format(q)}, {take[1].format(q)}"], f"{q}, _"
+            fn.unpacking, fn.parameters = (
+                [f"{c}, {row} = {take[0].format(q)}, {take[1].format(q)}"],
+                f"{q}, _",
+            )
             fn.result = f"{make.format(f'{c} * 1', f'{row} * 1')}, {make.format(f'{c} + 1', f'{row} + 2')}"
             first = f"{rows}[0] * 1"
             call = f"ops.scan({fn.name}, {make.format(state, first)}, {rows}{reverse})"
