@@ -5,7 +5,8 @@
 Every row runs in a process of its own with empty caches. ``shared``: equal parts of the graph become regions.
 ``region``: the blocks are functions of ``torch.compiler.nested_compile_region``. ``unshared``: the option
 ``share_regions`` is off. The columns are seconds of processor time of the first training step (with the C
-compiler), wall-clock seconds by stage, and milliseconds of processor time of a later step. ``--check`` compares losses and gradients with those of ``unshared``, bit by bit.
+compiler), wall-clock seconds by stage, and milliseconds of processor time of a later step. ``--check`` compares
+losses and gradients of ``shared`` with those of ``unshared``, bit by bit.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional as F
 
 STAGES = ("capture", "functionalize", "partition", "inductor")
 
@@ -96,7 +96,9 @@ class Model(nn.Module):
         self.embed = nn.Linear(48, size) if kind == "vit" else nn.Embedding(256, size)
         block = BLOCKS[kind]
         if region:
-            block = type(block.__name__, (block,), {"forward": torch.compiler.nested_compile_region(block.forward)})
+            block = type(
+                block.__name__, (block,), {"forward": torch.compiler.nested_compile_region(block.forward)}
+            )
         self.blocks = nn.ModuleList(block(size, heads) for _ in range(layers))
         self.ln, self.head = nn.LayerNorm(size), nn.Linear(size, 256)
 
@@ -164,7 +166,9 @@ def row(kind: str, layers: int, mode: str, size: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", default="gpt2,vit,llama")
     parser.add_argument("--layers", default="12,48,96")
     parser.add_argument("--modes", default="shared,region,unshared")
@@ -175,7 +179,9 @@ def main() -> None:
     if options.row:
         print(json.dumps(measure(*json.loads(options.row))))
         return
-    print(f"| model | mode | layers | first step, s | {', s | '.join(STAGES)}, s | times the first row | step, ms |")
+    print(
+        f"| model | mode | layers | first step, s | {', s | '.join(STAGES)}, s | times the first row | step, ms |"
+    )
     print("| --- " * (len(STAGES) + 6) + "|")
     digests: dict[tuple[str, int], set[str]] = {}
     for kind in options.models.split(","):
@@ -187,7 +193,10 @@ def main() -> None:
                 digests.setdefault((kind, layers), set()).add(found["digest"])
                 stages = " | ".join(f"{found[stage]:.2f}" for stage in STAGES)
                 ratio = f"{found['first'] / base:.2f}"
-                print(f"| {kind} | {mode} | {layers} | {found['first']:.2f} | {stages} | {ratio} | {found['step']:.1f} |", flush=True)
+                print(
+                    f"| {kind} | {mode} | {layers} | {found['first']:.2f} | {stages} | {ratio} | {found['step']:.1f} |",
+                    flush=True,
+                )
     different = [key for key, found in digests.items() if len(found) > 1]
     if options.check and different:
         raise SystemExit(f"other results with and without shared regions: {different}")

@@ -187,9 +187,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only loops whose names begin so")
-    parser.add_argument(
-        "--dry", action="store_true", help="few steps, one round, no calls before"
-    )
+    parser.add_argument("--dry", action="store_true", help="few steps, one round, no calls before")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch._dynamo.config.capture_scalar_outputs = True  # torch.compile fails on scan without it

@@ -1,7 +1,8 @@
 """Programs that call operators with functions inside, and no compiler; prints the outcome of each in a line of JSON.
 
-``uncompiled_outcomes`` runs this file with and without FXSTACK=1. A program is a subject (how operators are called, also inside of each other) in a form (eager, traced, transformed, exported).
-The outcome is the exception, or all values, the names of the operators that a tracer saw, and the text of its graph.
+``uncompiled_outcomes`` runs this file with and without FXSTACK=1. A program is a subject (how operators are called,
+also inside of each other) in a form (eager, traced, transformed, exported). The outcome is the exception, or all
+values, the names of the operators that a tracer saw, and the text of its graph.
 
     python integration/tests/uncompiled_operators.py PATTERN EVERY
 """
@@ -351,9 +352,7 @@ FORMS: dict[str, Callable[[Function, Any], Any]] = {
     "dispatch_mode": _under_a_mode,
     "fake_mode": _fake,
 }
-PROGRAMS = {
-    f"{subject}.{form}": (fn, run) for subject, fn in SUBJECTS.items() for form, run in FORMS.items()
-}
+PROGRAMS = {f"{subject}.{form}": (fn, run) for subject, fn in SUBJECTS.items() for form, run in FORMS.items()}
 _ADDRESSES = re.compile(r"0x[0-9a-f]+")
 
 

@@ -19,6 +19,7 @@ from fxstack_capture import disable
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_capture.driver.reports.compilation import compiled_later, present_compilation
 from fxstack_functionalize import AotOptions, UnsupportedGraphError, aot
+from fxstack_functionalize.regions.inline import inline_regions
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_inductor.targets.all_targets import devices_with_attention
@@ -92,7 +93,8 @@ def make_aot_eager_backend(
 
 def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> Compiled:
     """Return the captured graph itself as a callable in eager torch."""
-    run: Compiled = graph_module.forward
+    # torch's operator of a shared region refuses writes and some nested operators.
+    run: Compiled = inline_regions(graph_module).forward
     return run
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from hop_programs import PLAIN, TORCHS, Pair, Raised, leaf_difference
-from random_nests.writer import Program
 from torch import nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import fxstack
+from random_nests.writer import Program
 
 os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
 
@@ -28,7 +28,9 @@ def _rows(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *columns: torch.stack([fn(*row) for row in zip(*columns, strict=True)])
 
 
-PLAIN_NESTS = SimpleNamespace(**vars(PLAIN), wrap=lambda fn, *args: fn(*args), vmap=_rows, grad=torch.func.grad)
+PLAIN_NESTS = SimpleNamespace(
+    **vars(PLAIN), wrap=lambda fn, *args: fn(*args), vmap=_rows, grad=torch.func.grad
+)
 TORCH_NESTS = SimpleNamespace(
     **vars(TORCHS), wrap=torch.ops.higher_order.wrap, vmap=torch.vmap, grad=torch.func.grad
 )

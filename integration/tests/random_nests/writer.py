@@ -54,7 +54,7 @@ class Scope:
     numbers: list[str] = field(default_factory=lambda: ["s.k", "x.shape[0]"])
     """Python integers."""
     quiet: bool = False
-    """Whether random numbers and writes to the outside are excluded: each element of a batch sees the same."""
+    """Whether random numbers and writes to the outside are excluded: plain Python or eager would do something else."""
 
 
 class Writer:
@@ -198,7 +198,9 @@ class Writer:
                 branches.append(fn)
             operands = make.format(name, self.value(scope, other))
             text = f"{self.names(branches)}, ({operands},))"
-            return Statement(f"{name} = {take[0].format(f'ops.cond({self.predicate(scope)}, {text}')}", branches)
+            return Statement(
+                f"{name} = {take[0].format(f'ops.cond({self.predicate(scope)}, {text}')}", branches
+            )
         branches = [self.function(scope, kind)[0] for _ in range(2)]
         text = f"{self.names(branches)}, ({name},))"
         return Statement(f"{name} = ops.cond({self.predicate(scope)}, {text}", branches)
@@ -271,7 +273,10 @@ class Writer:
         if "pytrees" in self.features and self.rng.random() < 0.5:
             make, take = NESTS[self.rng.choice(list(NESTS))]
             q = self.fresh("q")
-            fn.unpacking, fn.parameters = [f"{c}, {row} = {take[0].format(q)}, {take[1].format(q)}"], f"{q}, _"
+            fn.unpacking, fn.parameters = (
+                [f"{c}, {row} = {take[0].format(q)}, {take[1].format(q)}"],
+                f"{q}, _",
+            )
             fn.result = f"{make.format(f'{c} * 1', f'{row} * 1')}, {make.format(f'{c} + 1', f'{row} + 2')}"
             first = f"{rows}[0] * 1"
             call = f"ops.scan({fn.name}, {make.format(state, first)}, {rows}{reverse})"
@@ -322,7 +327,7 @@ class Writer:
         return Statement(f"{name} = ops.vmap({fn.name})({name})", [fn])
 
     def grad(self, scope: Scope, name: str, kind: str) -> Statement:
-        fn = self.function(scope, kind, gives="({0} * 1).sum()")[0]
+        fn = self.function(scope, kind, gives="({0} * 1).sum()", quiet=True)[0]
         return Statement(f"{name} = ops.grad({fn.name})({name}) * 0.5", [fn])
 
 

@@ -41,7 +41,9 @@ def outcome_of(written: Program, backend: str) -> Outcome:
 def report(seed: int, outcome: Outcome, options: argparse.Namespace) -> None:
     """Print a program that differs or is refused, and how to run it alone."""
     command = f"{Path(__file__).name} --backend {options.backend} --start {seed} --programs 1 --shrink"
-    print(f"{command}\n    {kind_of(outcome)}: {str(outcome.difference or outcome.refused)[:600]}", flush=True)
+    print(
+        f"{command}\n    {kind_of(outcome)}: {str(outcome.difference or outcome.refused)[:600]}", flush=True
+    )
     if options.shrink:
         written = program(seed)
         shrink(written, str(kind_of(outcome)), lambda p: outcome_of(p, options.backend))

@@ -113,7 +113,9 @@ def test_each_graph_calls_one_body():
 
 def test_training_and_inference_share():
     assert shared_calls(stack(layer)) == [(5, True)]
-    assert shared_calls(stack(layer), grad=False) == [(4, True)]  # in the first layer the operand has a gradient
+    assert shared_calls(stack(layer), grad=False) == [
+        (4, True)
+    ]  # in the first layer the operand has a gradient
 
 
 def test_few_or_short_parts_are_untouched():

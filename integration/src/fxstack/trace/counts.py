@@ -59,7 +59,11 @@ class Counts:
             lines.append(f"{many(stored, 'program')} came from the cache on disk.")
         shared = [
             f"{many(each.calls, 'equal part')} of {each.place} with {many(each.nodes, 'operator')} each"
-            + (f" did not share one compilation: {each.refusal}." if each.refusal else " share one compilation.")
+            + (
+                f" did not share one compilation: {each.refusal}."
+                if each.refusal
+                else " share one compilation."
+            )
             for each in self.regions
         ]
         plain = [f"In plain Python: {at}: {why.partition(chr(10))[0]}" for at, why in self.plain.items()]

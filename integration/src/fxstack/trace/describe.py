@@ -20,11 +20,11 @@ from fxstack_capture.driver.reports import recompiling
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards.explain import estimated_nanoseconds, guard_condition, needed_at
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_functionalize import SharedRegion
 from fxstack_interchange import Partition, StageGraph, show
 from fxstack_interchange.format.metadata import user_stack
 from fxstack_interchange.format.show import show_module, target_text, value_text
 from fxstack_interchange.user_warnings import belongs_to_torch
-from fxstack_functionalize import SharedRegion
 from fxstack_partition import PartitionOptions, compare, explain, simulate
 
 _CALLS = ("call_function", "call_method", "call_module")

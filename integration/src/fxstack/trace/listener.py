@@ -16,12 +16,12 @@ from fxstack.trace import describe, records
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_functionalize import SharedRegion
 from fxstack_inductor import Lowered
 from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange import Partition, Stage, StageGraph
 from fxstack_interchange.passes import PassDone
 from fxstack_interchange.user_warnings import warn_user
-from fxstack_functionalize import SharedRegion
 from fxstack_partition import PartitionOptions
 
 MOST_ALTERNATIVES = 20

@@ -17,7 +17,8 @@ from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wra
 from fxstack_functionalize.operators.inlining import inline_operators
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import is_random, use_generator, with_random_state
-from fxstack_functionalize.region_bodies import make_table
+from fxstack_functionalize.region_bodies import with_regions
+from fxstack_functionalize.regions.inline import inline_regions
 from fxstack_functionalize.regions.table import SharedRegion
 from fxstack_functionalize.runtime.wrapper import (
     Pair,
@@ -144,13 +145,12 @@ def aot(
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
         compile_plain = partial(compile_graph, options=options)
+        gm = inline_regions(gm)
         return compile_wrapped(gm, example_inputs, Compilers(compile_plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = _request_of(options)
     if not options.functional_random:
-        cut_region = _checked(region_partitioner or partitioner)
-        table = make_table(request, decompositions, cut_region, share=options.share_regions)
-        request = replace(request, regions=table)
+        request = with_regions(request, decompositions, _checked(region_partitioner or partitioner), options)
     # Only a trace shows whether the graph draws random numbers. The functional graph has the generator's
     # state as an input, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
@@ -162,9 +162,8 @@ def aot(
         traced = trace(captured, request, decompositions)
         if options.verify:
             verify(traced.stage_graph)
-        regions = [] if request.regions is None else request.regions.report()
-        if regions and on_regions is not None:
-            on_regions(regions)
+        if request.regions is not None and on_regions is not None:
+            on_regions(request.regions.report())
         return traced
 
     entry = CacheEntry(store, captured, request, options)

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
+from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.regions.table import NotSharedError, RegionTable, TracedBody
 from fxstack_functionalize.torch_compat import TreeSpec, pytree
 from fxstack_functionalize.trace import Traced, trace
@@ -19,15 +20,15 @@ from fxstack_functionalize.tracer.inputs import TraceRequest, prepare
 from fxstack_interchange import Partition, StageGraph
 
 
-def make_table(
+def with_regions(
     request: TraceRequest,
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     cut: Callable[[StageGraph], Partition],
-    *,
-    share: bool,
-) -> RegionTable:
-    """Return an empty table of regions. Bodies are traced like the graph of ``request``, and cut by ``cut``."""
-    return RegionTable(partial(_trace_body, request, decompositions), cut, share)
+    options: AotOptions,
+) -> TraceRequest:
+    """Return ``request`` with an empty table of regions. Bodies are traced like its graph, and cut by ``cut``."""
+    table = RegionTable(partial(_trace_body, request, decompositions), cut, options.share_regions)
+    return replace(request, regions=table)
 
 
 def _trace_body(

@@ -153,6 +153,15 @@ def test_results_are_torch_s(name, host):
 
 
 @pytest.mark.parametrize(
+    "name", ["counted", "no iteration", "true branch", "recurrent", "mapped", "loop in loop"]
+)
+def test_kernels_of_triton_in_functions(name):
+    pytest.importorskip("triton")
+    fn, inputs = CALLS[name]
+    check(fn, *inputs, target="cuda")
+
+
+@pytest.mark.parametrize(
     "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8, torch.bool]
 )
 def test_dtypes_of_carries_and_slices(dtype):
@@ -192,6 +201,39 @@ def test_numbers_as_carries(host):
         return while_loop(lambda i, x: i < x.shape[0], lambda i, x: (i + 1, x * 2), 0, x)
 
     check(loop, X, symbolic=True, host=host)
+
+
+def counted_by_item(x, start, n):
+    def body(i, x):
+        number = i.item()
+        return torch.scalar_tensor(number + 1, dtype=torch.int64), x * 0.5 + number
+
+    def holds(i, x):
+        number = i.item()
+        return torch.scalar_tensor(torch.sym_ite(number < start + n, 1, 0), dtype=torch.bool)
+
+    return while_loop(holds, body, torch.full((), start), x)
+
+
+@pytest.mark.parametrize("start", [0, -3, 2**53, -(2**62), 2**63 - 9])
+def test_numbers_that_a_loop_reads_and_writes(start):
+    graph = trace(lambda x: counted_by_item(x, start, 5), X, symbolic=True)
+    check_graph(graph, (X,), host="native")
+
+
+def test_a_number_beyond_64_bits_is_an_error_in_a_loop():
+    graph = trace(lambda x: counted_by_item(x, 0, 5), X, symbolic=True)
+    text = fi.compile_graph(graph, (), FAST).lowered.text
+    assert "PyEval_RestoreThread" in text[text.index("int nested_") : text.index("fxstack_call(")]
+
+    def body(i, x):
+        return torch.scalar_tensor(i.item() * 2**20, dtype=torch.int64), x + 1
+
+    graph = trace(
+        lambda x, i: while_loop(lambda i, x: x.sum() < 100, body, i, x), X, torch.tensor(1), symbolic=True
+    )
+    with pytest.raises(OverflowError):
+        fi.compile_graph(graph, (), FAST)(torch.zeros(4), torch.tensor(3))
 
 
 def test_random_numbers_are_eager_s():

@@ -82,7 +82,7 @@ class _NestedGraph(Interpreter):
         self.__name__ = "body"
 
     def __call__(self, state: Tensor, *args: object) -> tuple[Any, ...]:
-        with _DrawMode(state.detach()) as mode:
+        with control_flow.inside_of_a_body(), _DrawMode(state.detach()) as mode:
             self._mode = mode
             results = self.run(*args)
         state = mode.state.clone()
@@ -99,8 +99,8 @@ class _NestedGraph(Interpreter):
 
 def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operands: Many) -> Any:
     """Run ``torch.cond`` with the state as one more operand. Return its results and the new state."""
-    bodies = (_NestedGraph(branch, state_first=False) for branch in (yes, no))
-    *results, state = control_flow.cond(pred, *bodies, (state, *operands))
+    first, second = (_NestedGraph(branch, state_first=False) for branch in (yes, no))
+    *results, state = control_flow.cond(pred, first, second, (state, *operands))
     return tuple(results), state
 
 

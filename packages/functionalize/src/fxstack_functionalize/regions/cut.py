@@ -68,7 +68,7 @@ def _check_nodes(graph: Graph) -> None:
 
 
 def _outputs(graph: Graph) -> tuple[Any, ...]:
-    return tuple(graph.output_node().args[0])  # type: ignore[arg-type]
+    return tuple(graph.output_node().args[0])
 
 
 def _storage(node: object) -> object:
@@ -121,11 +121,7 @@ def _cut(name: str, traced: TracedBody, partition: Partition) -> Region:
     for module in modules:
         module.meta[REGION] = name
     return Region(
-        name,
-        traced,
-        *modules,
-        tuple(roots.positions(graph)),
-        by_name[tangents[0].name].meta["val"],
+        name, traced, *modules, tuple(roots.positions(graph)), by_name[tangents[0].name].meta["val"]
     )
 
 

@@ -58,14 +58,16 @@ def _is_allowed(node: Node) -> bool:
     if node.op != "call_function" or isinstance(target, HigherOrderOperator):
         return False
     if isinstance(target, OpOverload):
-        return target.namespace in {"aten", "prims", NAMESPACE} and target.overloadpacket.__name__ not in _DENIED
+        return (
+            target.namespace in {"aten", "prims", NAMESPACE} and target.overloadpacket.__name__ not in _DENIED
+        )
     name = getattr(target, "__name__", "")
     module = str(getattr(target, "__module__", None) or "")
     if name in _DENIED or getattr(operator, name, None) is target:
         return name not in _DENIED
     functional = module in {"torch", "torch.functional", "torch.nn.functional", "torch._C._nn"}
     builtin = type(target).__name__ in {"builtin_function_or_method", "method_descriptor"}
-    owner = getattr(torch, name, None) is target or getattr(torch._C._nn, name, None) is target  # noqa: SLF001
+    owner = getattr(torch, name, None) is target or getattr(torch._C._nn, name, None) is target
     return functional or (builtin and owner)
 
 

@@ -46,12 +46,13 @@ def find_groups(module: GraphModule) -> list[Group]:
 
 def outline(module: GraphModule, groups: Sequence[Group]) -> Outlined:
     """Return ``module`` with a call for each segment. The graph has the same inputs and reads the same tensors."""
-    by_last = {
-        segment.nodes[-1]: (group, segment) for group in groups for segment in group.segments
-    }
+    by_last = {segment.nodes[-1]: (group, segment) for group in groups for segment in group.segments}
     graph, calls = _with_calls(module.graph, by_last)
     # A GraphModule copies the attributes that its graph reads, by reference.
-    root = {str(node.target): _attribute(module, str(node.target)) for node in module.graph.find_nodes(op="get_attr")}
+    root = {
+        str(node.target): _attribute(module, str(node.target))
+        for node in module.graph.find_nodes(op="get_attr")
+    }
     root.update({group.name: group.body for group in groups if group.segments})
     for node in module.graph.find_nodes(op="call_module"):
         root[str(node.target)] = module.get_submodule(str(node.target))

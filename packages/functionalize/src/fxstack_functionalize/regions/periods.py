@@ -42,7 +42,9 @@ def runs(numbers: Sequence[int], *, period: int, copies: int) -> list[Run]:
 def number_equal(items: Sequence[Hashable | None]) -> list[int]:
     """Return a number for each item, equal for equal items. An item that is None gets a negative number of its own."""
     known: dict[Hashable, int] = {}
-    return [-1 - index if item is None else known.setdefault(item, len(known)) for index, item in enumerate(items)]
+    return [
+        -1 - index if item is None else known.setdefault(item, len(known)) for index, item in enumerate(items)
+    ]
 
 
 def _guess_periods(numbers: Sequence[int], least: int, copies: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ def equal_segments(graph: Graph) -> list[list[Segment]]:
             continue
         bounds = _boundaries(nodes, position, run)
         members: dict[Hashable, list[Segment]] = defaultdict(list)
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             segment = _segment(nodes[start:end])
             key = _key(segment, tuple(numbers[start:end]))
             if key is not None:
@@ -79,9 +80,7 @@ def _boundaries(nodes: Sequence[Node], position: dict[Node, int], run: Run) -> l
     return list(range(run.start + best, run.end + 1, run.period))
 
 
-def _live_values(
-    nodes: Sequence[Node], position: dict[Node, int], start: int, end: int
-) -> list[set[Node]]:
+def _live_values(nodes: Sequence[Node], position: dict[Node, int], start: int, end: int) -> list[set[Node]]:
     """Return for each place in ``start:end`` the values computed in ``start:place`` that nodes from there on use."""
     live: list[set[Node]] = [set() for _ in range(end - start + 1)]
     for index in range(start, end):

@@ -14,7 +14,6 @@ from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.regions.outline import Group, Outlined, find_groups, outline
 from fxstack_interchange import Partition, StageGraph
 
-
 REGION = "fxstack_region"
 """The key of the metadata of a graph module that is the forward or the backward of a region."""
 LEAST_CALLS = 2
@@ -128,7 +127,9 @@ class RegionTable:
                 group, segment = outlined.calls[node]
                 removed = group.segments if why.always or len(group.segments) <= LEAST_CALLS else [segment]
                 self._refused.append(
-                    SharedRegion(group.name, len(removed), len(segment.nodes), automatic=True, refusal=str(why))
+                    SharedRegion(
+                        group.name, len(removed), len(segment.nodes), automatic=True, refusal=str(why)
+                    )
                 )
                 group.segments = [kept for kept in group.segments if kept not in removed]
                 del self._outlined[module]
@@ -142,5 +143,7 @@ class RegionTable:
         automatic = {call for outlined in self._outlined.values() for call in outlined.calls}
         sizes = {region.name: region.size for region in self.regions.values() if isinstance(region, Region)}
         counts = Counter((name, node in automatic) for node, name in self.calls.items())
-        shared = [SharedRegion(name, count, sizes[name], automatic=own) for (name, own), count in counts.items()]
+        shared = [
+            SharedRegion(name, count, sizes[name], automatic=own) for (name, own), count in counts.items()
+        ]
         return shared + self._refused

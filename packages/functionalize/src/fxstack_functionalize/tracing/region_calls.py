@@ -8,6 +8,7 @@ and is traced in line from then on.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -85,11 +86,22 @@ def _find(
     region = table.regions.get(key)
     if region is None:
         flags = [isinstance(x, torch.Tensor) and x.requires_grad for x in operands]
-        make = partial(_make, table, key, str(node.args[1]), body, (plain, flags), torch.is_grad_enabled())
-        raise RestartTraceError(make)
+        request = _Request(key, str(node.args[1]), body, tuple(zip(plain, flags, strict=True)))
+        raise RestartTraceError(partial(_make, table, request))
     if isinstance(region, NotSharedError):
         raise region
     return region
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A body to trace: its key in the table, its name, and for each operand an example and whether it requires grad."""
+
+    key: Hashable
+    name: str
+    body: GraphModule
+    operands: tuple[tuple[Any, bool], ...]
+    grad_mode: bool = field(default_factory=torch.is_grad_enabled)
 
 
 def _plain(engine: Engine, operand: object) -> Any:
@@ -101,26 +113,16 @@ def _plain(engine: Engine, operand: object) -> Any:
     return current_value(engine, operand)
 
 
-def _make(
-    table: RegionTable,
-    key: Hashable,
-    name: str,
-    body: GraphModule,
-    examples: tuple[Sequence[Any], Sequence[bool]],
-    grad_mode: bool,
-    captured: Captured,
-) -> Captured:
-    """Trace a body on new fakes like ``examples``, and enter the region, or the reason against it, into ``table``."""
+def _make(table: RegionTable, request: _Request, captured: Captured) -> Captured:
+    """Trace a body on new fakes, and enter the region, or the reason against it, into ``table``."""
     number = sum(isinstance(region, Region) for region in table.regions.values())
     try:
-        fakes = [
-            _fake_like(captured, value, requires_grad=flag) for value, flag in zip(*examples, strict=True)
-        ]
-        with torch.set_grad_enabled(grad_mode):
-            traced = table.trace_body(table, body, fakes)
-        table.regions[key] = make_region(table, f"{name}_{number}", traced)
+        fakes = [_fake_like(captured, value, requires_grad=flag) for value, flag in request.operands]
+        with torch.set_grad_enabled(request.grad_mode):
+            traced = table.trace_body(table, request.body, fakes)
+        table.regions[request.key] = make_region(table, f"{request.name}_{number}", traced)
     except (NotSharedError, FunctionalizeError) as error:
-        table.regions[key] = NotSharedError(str(error), always=True)
+        table.regions[request.key] = NotSharedError(str(error), always=True)
     return captured
 
 
@@ -158,7 +160,7 @@ class _Call:
                 operand.detach() if index in info.cut and operand.requires_grad else operand
                 for index, operand in enumerate(operands)
             ]
-            flat = list(_RegionFunction.apply(self, *given))  # type: ignore[no-untyped-call]
+            flat = list(_RegionFunction.apply(self, *given))
         for position, index in enumerate(info.mutated):
             self._write(operands[index], flat[position], info.inputs[index].version_bumps)
         return self.region.traced.unflatten([*operands], flat)
@@ -210,7 +212,8 @@ class _Call:
         ):
             self._restart_in_line("its gradient is a matrix product that the region adds to another value")
         saved = [
-            self._operand_nodes[-1 - place] if place < 0 else self._result_nodes[place] for place in region.saved
+            self._operand_nodes[-1 - place] if place < 0 else self._result_nodes[place]
+            for place in region.saved
         ]
         name = f"partitioned_bw_{region.name}"
         results = self._add(region.backward, name, [*saved, self._node_of(value)])

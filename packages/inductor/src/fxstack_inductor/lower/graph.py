@@ -33,6 +33,7 @@ from fxstack_inductor.lower.host.bindings import Symbols
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
 from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
+from fxstack_inductor.lower.host.unused_numbers import drop_unused_comparisons
 from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.nested.calls import nested_call
@@ -88,6 +89,7 @@ def lower_graph(
     for node in graph_module.graph.nodes:
         with about(node.name):
             lowering.run(node)
+    drop_unused_comparisons(lowering.program)
     return lowering.program
 
 
@@ -206,8 +208,7 @@ class Lowering:
                 self._append_host_call(node)
                 self.unsimplified[node] = HostValue(node.name)
             elif may_exceed_word(value):
-                self._append_host_call(node)
-                self.program.steps.append(HostCall(f"{node.name}_word", word, (HostValue(node.name),), {}))
+                self._append_word_check(node, value)
             return size_expr(value)
         if node.target is COPY and self._mutates_input(node):
             return self._mutation(node)
@@ -427,6 +428,15 @@ class Lowering:
         args, kwargs = self._map(operands, self.materialise)
         reads = tuple(tensors((args, kwargs)))
         self.program.steps.append(HostCall(node.name, node.target, tuple(args), kwargs, reads))
+
+    def _append_word_check(self, node: FxNode, value: torch.SymInt) -> None:
+        """Append the check that an integer fits into 64 bits."""
+        expr = size_expr(value)
+        number: Expr | HostValue = expr
+        if is_simplified(value) or any(v.definition for v in expr.variables):
+            self._append_host_call(node)
+            number = HostValue(node.name)
+        self.program.steps.append(HostCall(f"{node.name}_word", word, (number,), {}))
 
     def _host(self, node: FxNode) -> Any:
         """Append a Python call, and return its result as a number."""

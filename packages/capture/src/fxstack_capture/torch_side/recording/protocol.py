@@ -84,6 +84,12 @@ class TransformsProtocol(Protocol):
     lifting: LiftingProtocol | None
     """Replaces wrapped tensors by fakes, while a function is traced without the layers around it."""
 
+    def without_wrappers(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """Return arguments of a call. If a function is traced without the layers around it, fakes replace wrappers."""
+
+    def recording(self, *, on: bool) -> AbstractContextManager[None]:
+        """Record operators below the layers inside the context, or not: the tracer itself calls them."""
+
     def without_layers(self, lifting: LiftingProtocol) -> AbstractContextManager[None]:
         """Trace a function as if no layer was active. ``lifting`` replaces wrapped tensors. The layers are off."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import DTYPE_CODES, identifier, symbols_of
 from fxstack_inductor.codegen.host.native_calls import UNDEFINED, ShimCall, shim_call
+from fxstack_inductor.codegen.host.native_integers import write_integer
 from fxstack_inductor.codegen.host.native_nested import Printed, write_nested
 from fxstack_inductor.codegen.host.native_numbers import Numbers
 from fxstack_inductor.codegen.host.native_text import (
@@ -320,7 +321,11 @@ class NativePrinter(CText):
         address = self.numbers.tensor(record, lines, self.objects)
         if address is not None:
             self.addresses[record.results[0].name] = address
-        return address is not None or self.numbers.compute(record, lines, self.objects)
+        return (
+            address is not None
+            or write_integer(self, record)
+            or self.numbers.compute(record, lines, self.objects)
+        )
 
     def _call_shim(self, record: records.Call, shim: ShimCall) -> None:
         """Write a call of torch's C shim; results of the operator that nothing reads are released."""

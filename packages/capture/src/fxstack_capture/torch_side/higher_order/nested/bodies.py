@@ -28,7 +28,7 @@ Result = tuple[fx.Node, torch.Tensor]
 
 def storage_of(tensor: torch.Tensor) -> int:
     """Return the identity of the tensor's storage."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Body:
         with self._tracer.unrecorded(), self._tracer.mode, torch.no_grad():
             value = fn(*values, **kwargs)
         node = self._graph.call_function(fn, tuple(args), kwargs)
-        meta = next((arg.meta for arg in args if isinstance(arg, fx.Node)), {})
+        meta: dict[str, Any] = next((arg.meta for arg in args if isinstance(arg, fx.Node)), {})
         node.meta = {**meta, "val": value, "example_value": value}
         return node, value
 

@@ -152,7 +152,10 @@ class GraphsOfCall:
     def write_back(self, written: Sequence[Written], values: Tensors) -> None:
         """Record the writes of the functions to outer tensors. ``values``: the tensors after the call."""
         for each, value in zip(written, values, strict=True):
-            self.tracer.record(torch.Tensor.copy_, (each.base, value), {})
+            # All results of an operator require grad. The traced function has shown whether this one does.
+            without_history = value.requires_grad and not each.base.requires_grad
+            source = self.tracer.record(torch.Tensor.detach, (value,), {}) if without_history else value
+            self.tracer.record(torch.Tensor.copy_, (each.base, source), {})
 
     def current_values(self, nodes: Sequence[fx.Node], written: Sequence[Written]) -> tuple[fx.Node, ...]:
         """Return ``nodes``, with copies in place of the tensors that the outer graph overwrites after the call."""

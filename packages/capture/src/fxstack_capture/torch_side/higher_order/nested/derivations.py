@@ -18,11 +18,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import fx
 
-from fxstack_capture import torch_compat
-
 Function = Callable[..., Any]
 Values = Sequence[Any]
-Operator = torch_compat.HigherOrderOperator
+Operator = Callable[..., Any]
 _OPERATORS = torch.ops.higher_order
 
 
