@@ -330,6 +330,11 @@ SHARED = {
     "a number": lambda ops, x: ops.scan(
         lambda c, r: (c + TABLE[(COUNT + 3) % 8, :2].sum(), r + c), x[0] * 1, x
     )[1],
+    "a loop in a scan": lambda ops, x: ops.scan(
+        lambda c, r: (c * 1, ops.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y.cos()), (COUNT, r))[1] + c),
+        x[0] * 1,
+        x,
+    )[1],
     "a row by a number": lambda ops, x: ops.map(lambda r: r * TABLE[(COUNT + 3) % 8].sum(), x),
 }
 
@@ -407,3 +412,20 @@ def test_writes_to_the_outside_from_two_functions_deep(name):
             if requires_grad:
                 results[-1] += torch.autograd.grad(result.sum(), x)
         torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_written_tensor_has_the_history_of_what_was_written(backend):
+    for write in (lambda buffer, x: buffer.add_(x.detach()), lambda buffer, x: buffer.add_(x)):
+        results = []
+        for ops, wrap in ((PLAIN, lambda f: f), (TORCHS, lambda f: fxstack.compile(f, backend=backend))):
+            buffer, x = torch.zeros(3), torch.ones(3, requires_grad=True)
+
+            def yes(x, buffer=buffer, write=write):
+                write(buffer, x)
+                return x * 2
+
+            fn = wrap(lambda x, ops=ops, yes=yes: ops.cond(x.sum() > 0, yes, lambda x: x * 1, (x,)))
+            results.append((fn(x), buffer.clone(), buffer.requires_grad))
+        torch.testing.assert_close(results[1][:2], results[0][:2])
+        assert results[1][2] == results[0][2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
@@ -18,6 +18,7 @@ from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_functionalize import SharedRegion
 from fxstack_inductor import Failure, Lowered
 from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange import Partition, StageGraph
@@ -74,6 +75,9 @@ class Listener:
     def on_partition(self, captured: Captured, parts: Partition) -> None:
         """A joint graph was cut into forward and backward."""
 
+    def on_region(self, captured: Captured, region: SharedRegion) -> None:
+        """Functionalize has found a region: several calls share one compilation, or the record says why not."""
+
     def on_compiled(
         self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled
     ) -> Compiled | None:
@@ -120,6 +124,8 @@ class CompileLog:
     """The captured graphs, by their numbers in this log."""
     partitions: list[tuple[int, Partition]] = field(default_factory=list)
     """The number of the captured graph in this log, and its partition."""
+    regions: list[tuple[int, SharedRegion]] = field(default_factory=list)
+    """The shared regions, and the refused ones, with the number of the captured graph in this log."""
     programs: list[tuple[int, str, GraphModule, Lowered | LoweredTriton]] = field(default_factory=list)
     """Graphs that inductor has compiled, with role (``forward``, ``backward``, ``inference``) and generated code."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
@@ -268,6 +274,14 @@ class CompileLog:
             self.partitions.append((graph, parts))
         for listener in LISTENERS:
             listener.on_partition(self.captured_of(graph), parts)
+
+    def on_regions(self, graph: int, regions: Sequence[SharedRegion]) -> None:
+        """Keep the regions of a graph, and tell the listeners."""
+        with self._lock:
+            self.regions += [(graph, region) for region in regions]
+        for listener in LISTENERS:
+            for region in regions:
+                listener.on_region(self.captured_of(graph), region)
 
     def on_compiled(self, graph: int, role: str, graph_module: GraphModule, made: Compiled) -> Compiled:
         """Tell the listeners. Return the callable that runs: a listener may wrap it, to measure calls."""

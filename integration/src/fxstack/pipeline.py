@@ -19,6 +19,7 @@ from fxstack_capture import disable
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_capture.driver.reports.compilation import compiled_later, present_compilation
 from fxstack_functionalize import AotOptions, UnsupportedGraphError, aot
+from fxstack_functionalize.regions.inline import inline_regions
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_inductor.targets.all_targets import devices_with_attention
@@ -92,7 +93,8 @@ def make_aot_eager_backend(
 
 def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> Compiled:
     """Return the captured graph itself as a callable in eager torch."""
-    run: Compiled = graph_module.forward
+    # torch's operator of a shared region refuses writes and some nested operators.
+    run: Compiled = inline_regions(graph_module).forward
     return run
 
 
@@ -216,13 +218,35 @@ class Compilation:
         self.log.on_partition(self.number, parts)
         return parts
 
+    def cut_region(self, joint: StageGraph) -> Partition:
+        """Partition the joint graph of a shared region."""
+        with self.log.measure("partition", self.number):
+            return partition(joint, self.options.partitioner, self.options.partition)
+
     def _functionalize_options(self, has_decompositions: bool) -> AotOptions:
         """Return the options of functionalize, with the defaults that depend on other stages."""
         options = self.options.functionalize
         attention = options.whole_attention
         if attention is None and has_decompositions:
             attention = devices_with_attention(self.options.inductor.target)
-        return replace(options, on_error=options.on_error or self.on_error, whole_attention=attention)
+        return replace(
+            options,
+            on_error=options.on_error or self.on_error,
+            whole_attention=attention,
+            share_regions=options.share_regions and not self._needs_whole_graph(),
+        )
+
+    def _needs_whole_graph(self) -> bool:
+        """Whether an option asks for decisions about the whole graph, from which a shared region would hide its nodes.
+
+        A memory budget and the program's own partitioner are about the whole step; frozen weights differ between the
+        calls of a region.
+        """
+        return (
+            self.options.inductor.freezing
+            or self.options.partitioner != CompileOptions().partitioner
+            or (self.options.partition.budget, self.options.partition.time_overhead) != (None, None)
+        )
 
     def ahead_of_time(
         self,
@@ -247,6 +271,8 @@ class Compilation:
             decompositions=table,
             options=self._functionalize_options(table is not None),
             store=store,
+            region_partitioner=disable(self.cut_region),
+            on_regions=partial(self.log.on_regions, self.number),
         )
         spent = sum(map(self.log.seconds, inner)) - before
         seconds = time.perf_counter() - start - spent

@@ -54,7 +54,7 @@ class Scope:
     numbers: list[str] = field(default_factory=lambda: ["s.k", "x.shape[0]"])
     """Python integers."""
     quiet: bool = False
-    """Whether random numbers and writes to the outside are excluded: each element of a batch sees the same."""
+    """Whether random numbers and writes to the outside are excluded: plain Python or eager would do something else."""
 
 
 class Writer:
@@ -322,7 +322,7 @@ class Writer:
         return Statement(f"{name} = ops.vmap({fn.name})({name})", [fn])
 
     def grad(self, scope: Scope, name: str, kind: str) -> Statement:
-        fn = self.function(scope, kind, gives="({0} * 1).sum()")[0]
+        fn = self.function(scope, kind, gives="({0} * 1).sum()", quiet=True)[0]
         return Statement(f"{name} = ops.grad({fn.name})({name}) * 0.5", [fn])
 
 

@@ -20,8 +20,10 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 from hop_samples import OPERATORS, check
+from result_tables import Table
 
 import fxstack
 
@@ -47,6 +49,8 @@ class Cell:
         """``yes``: all exact and in one graph; else how many."""
         if not self.samples:
             return ""
+        if self.raising == self.samples:
+            return "eager raises"
         if self.exact < self.samples:
             return f"{self.samples - self.exact} of {self.samples} differ"
         if self.whole < self.samples:
@@ -85,41 +89,36 @@ def run(name: str, dtypes: tuple[str, ...], only: slice) -> dict[tuple[str, bool
     return cells
 
 
-def rows(found: dict[str, dict[tuple[str, bool, bool], Cell]]) -> list[list[str]]:
-    """The table: a row for each operator, a column for each way of calling, and the breaks."""
-    header = ["operator", "samples"]
-    for backend, gradients, dynamic in WAYS:
-        header.append(
-            f"{backend}, {'backward' if gradients else 'forward'}, {'dynamic' if dynamic else 'static'}"
-        )
-    table = [[*header, "breaks"]]
-    for name, cells in found.items():
-        breaks = sum((cell.breaks for cell in cells.values()), Counter())
-        count = str(sum(cell.samples for cell in cells.values()))
-        reasons = ", ".join(f"`{reason}`" for reason in breaks)
-        table.append([name, count, *(cell.text() for cell in cells.values()), reasons])
-    return table
+def columns() -> list[str]:
+    """The names of the columns: one for each way of calling."""
+    ways = (
+        f"{backend}, {'backward' if gradients else 'forward'}, {'dynamic' if dynamic else 'static'}"
+        for backend, gradients, dynamic in WAYS
+    )
+    return ["operator", "samples", *ways, "breaks"]
+
+
+def row(name: str, cells: dict[tuple[str, bool, bool], Cell]) -> list[str]:
+    """The row of an operator."""
+    breaks = sum((cell.breaks for cell in cells.values()), Counter())
+    count = str(sum(cell.samples for cell in cells.values()))
+    return [name, count, *(cell.text() for cell in cells.values()), ", ".join(f"`{b}`" for b in breaks)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("operators", nargs="*")
     parser.add_argument("--dtypes", default="float32")
-    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--dry", action="store_true", help="one sample of one operator")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     names = ["map simple"] if options.dry else options.operators or list(OPERATORS)
     only = slice(1) if options.dry else slice(None)
     dtypes = DTYPES if options.dtypes == "all" else tuple(options.dtypes.split(","))
-    found = {}
+    found, table = {}, Table(*columns())
     for name in names:
         found[name] = run(name, dtypes, only)
-        print(name, *(cell.text() or "-" for cell in found[name].values()), sep=" | ", flush=True)
-    if options.markdown:
-        header, *body = rows(found)
-        for line in (header, ["---"] * len(header), *body):
-            print("| " + " | ".join(line) + " |")
+        table.row(*row(name, found[name]))
     cells = [cell for of in found.values() for cell in of.values()]
     differing = sum(cell.samples - cell.exact for cell in cells)
     total = sum(cell.samples for cell in cells)

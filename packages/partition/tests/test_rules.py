@@ -30,6 +30,16 @@ def kinds(fn, *inputs):
     return {n.name: kind_of(n) for n in joint.graph_module.graph.nodes if n.op != "output"}
 
 
+def test_a_printed_text_is_an_effect():
+    def fn(x):
+        torch._higher_order_ops.print("sum {}", x.sum())
+        return x.sin()
+
+    graph = trace_joint(fn, rand(3)).graph_module.graph
+    (node,) = (n for n in graph.nodes if n.target is torch.ops.higher_order.print)
+    assert kind_of(node) is OpKind.EFFECT
+
+
 def test_kinds():
     def fn(x, w):
         h = (x @ w).t().exp()

@@ -23,6 +23,7 @@ from fxstack.trace.records import Body, Ended
 from fxstack.trace.writer import TraceWriter
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
+from fxstack_functionalize import SharedRegion
 from fxstack_interchange.passes import observe
 
 MOST_ROWS = 20
@@ -54,6 +55,9 @@ class Summary(Listener):
 
     def on_stored(self, captured: Captured, *, found: bool) -> None:
         self._add(records.Looked(captured.number, found))
+
+    def on_region(self, captured: Captured, region: SharedRegion) -> None:
+        self._add(describe.region_of(captured, region))
 
     def on_time(self, captured: Captured, time: StageTime) -> None:
         self._add(records.Spent(captured.number, captured.place, time.stage, time.seconds))

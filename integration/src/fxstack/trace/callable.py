@@ -32,6 +32,7 @@ def _bodies(log: CompileLog) -> Iterator[Body]:
     yield from (records.Looked(log.captured_of(number).number, found=True) for number in log.from_disk)
     for number, graph in log.graphs:
         yield describe.stage_graph(log.captured_of(number), graph, {})
+    yield from (describe.region_of(log.captured_of(number), region) for number, region in log.regions)
     for number, parts in log.partitions:
         yield describe.cut_of(log.captured_of(number), parts, PartitionOptions())
     for number, role, graph_module, lowered in log.programs:

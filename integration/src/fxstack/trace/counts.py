@@ -22,6 +22,7 @@ class Counts:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.stored: Counter[bool] = Counter()
         """Look-ups of programs on disk: found or not."""
+        self.regions: list[records.Region] = []
         for body in bodies:
             self.add(body)
 
@@ -41,6 +42,8 @@ class Counts:
                 self.recompilations.append(body)
             case records.Spent():
                 self.seconds[body.stage] += body.seconds
+            case records.Region():
+                self.regions.append(body)
             case records.Looked():
                 self.stored[body.found] += 1
                 if body.found:
@@ -54,6 +57,15 @@ class Counts:
         lines = [f"{functions} compiled into {graphs}, with {breaks} and {recompilations}."]
         if stored := self.stored[True]:
             lines.append(f"{many(stored, 'program')} came from the cache on disk.")
+        shared = [
+            f"{many(each.calls, 'equal part')} of {each.place} with {many(each.nodes, 'operator')} each"
+            + (
+                f" did not share one compilation: {each.refusal}."
+                if each.refusal
+                else " share one compilation."
+            )
+            for each in self.regions
+        ]
         plain = [f"In plain Python: {at}: {why.partition(chr(10))[0]}" for at, why in self.plain.items()]
         broken = [
             f"{many(count, 'break')} at {where(record)} because {record.title.partition('] ')[2]}. Fix: {record.fix}"
@@ -63,7 +75,7 @@ class Counts:
             f"{each.place} was compiled again because {each.failures[0].source} changed: {each.failures[0].found}."
             for each in self.recompilations
         )
-        kinds = {"function": plain, "graph break": broken, "recompilation": list(repeated)}
+        kinds = {"region": shared, "function": plain, "graph break": broken, "recompilation": list(repeated)}
         for noun, rows in kinds.items():
             lines += rows[:most]
             if len(rows) > most:

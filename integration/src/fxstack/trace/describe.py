@@ -20,6 +20,7 @@ from fxstack_capture.driver.reports import recompiling
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards.explain import estimated_nanoseconds, guard_condition, needed_at
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_functionalize import SharedRegion
 from fxstack_interchange import Partition, StageGraph, show
 from fxstack_interchange.format.metadata import user_stack
 from fxstack_interchange.format.show import show_module, target_text, value_text
@@ -170,6 +171,19 @@ def _bytes(value: object) -> int:
     if None in sizes:
         return 0
     return int(math.prod(sizes) * value.dtype.itemsize)
+
+
+def region_of(captured: Captured, region: SharedRegion) -> records.Region:
+    """Return the record of a region of a graph."""
+    return records.Region(
+        captured.number,
+        captured.place,
+        region.name,
+        region.calls,
+        region.nodes,
+        region.automatic,
+        region.refusal or "",
+    )
 
 
 def cut_of(captured: Captured, parts: Partition, options: PartitionOptions) -> records.Cut:

@@ -16,6 +16,7 @@ from fxstack.trace import describe, records
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_functionalize import SharedRegion
 from fxstack_inductor import Lowered
 from fxstack_inductor.targets.triton.artifact import LoweredTriton
 from fxstack_interchange import Partition, Stage, StageGraph
@@ -99,6 +100,10 @@ class TraceListener(Listener):
         if graph.signature.stage is Stage.JOINT and len(self.joint) < MOST_ALTERNATIVES:
             self.joint.append((captured, graph))
         self._add(lambda: describe.stage_graph(captured, graph, self._sources.get(captured.number, {})))
+
+    def on_region(self, captured: Captured, region: SharedRegion) -> None:
+        if self._wanted():
+            self._write(describe.region_of(captured, region))
 
     def on_partition(self, captured: Captured, parts: Partition) -> None:
         if self._wanted():

@@ -347,6 +347,22 @@ class Looked(_Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Region(_Record):
+    """A region of a graph. ``calls`` calls share its body of ``nodes`` operators, unless ``refusal`` says why not.
+
+    ``automatic``: the region is a repeated part of the graph, not a function of ``nested_compile_region``.
+    """
+
+    graph: int
+    place: str
+    name: str
+    calls: int
+    nodes: int
+    automatic: bool
+    refusal: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Spent(_Record):
     """A stage has worked for ``seconds`` on a graph."""
 
@@ -377,6 +393,7 @@ Body = (
     | Measured
     | MeasuredMemory
     | Looked
+    | Region
     | Spent
     | Ended
 )

@@ -7,7 +7,7 @@ If a release of torch renames one, only this module changes.
 from __future__ import annotations
 
 import sys
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -199,6 +199,8 @@ def dual_level() -> int:
 
 def opaque_kind(cls: type) -> str | None:
     """Return the kind under which a class of opaque objects is registered: "constant", "symbolic"; None if not."""
+    if not isinstance(_OPAQUE, ModuleType):  # a torch without opaque objects
+        return None
     for kind, names in _OPAQUE_KINDS.items():
         asked = next((found for name in names if (found := getattr(_OPAQUE, name, None)) is not None), None)
         if asked is not None and asked(cls):

@@ -257,6 +257,7 @@ class Scale(
     def __init__(self, factor):
         self.factor = factor
         self.calls = 0
+        self.seen = []
 
 
 class Shift:
@@ -288,6 +289,7 @@ def opaque():
 
     def scaled(s, x):
         s.calls += 1
+        s.seen.append(1)
         return x * s.factor
 
     library.impl("scaled", scaled, "CompositeExplicitAutograd")
@@ -331,6 +333,15 @@ def test_a_constant_object_is_guarded_by_its_attributes(opaque):
 def test_an_object_is_read_again_after_an_operator(opaque):
     fn = lambda s, x: opaque.scaled(s, x) + s.calls  # noqa: E731
     assert graphs_of(fn, ((Scale(2.0), X), X * 2 + 1), fullgraph=False) == 2
+
+
+def test_a_part_of_an_object_is_read_again_after_an_operator(opaque):
+    def fn(s, x):
+        seen = s.seen
+        y = opaque.scaled(s, x) + len(seen)
+        return y + len(seen)
+
+    graphs_of(fn, ((Scale(2.0), X), X * 2 + 2), fullgraph=False)
 
 
 def test_an_operator_gets_a_changed_object(opaque):

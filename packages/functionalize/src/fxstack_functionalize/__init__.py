@@ -15,12 +15,14 @@ from fxstack_functionalize.errors import (
 )
 from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.random.functional_random import with_random_state
+from fxstack_functionalize.regions.table import SharedRegion
 
 __all__ = [
     "AotOptions",
     "CompilerContractError",
     "FunctionalizeError",
     "SavedTensorHooks",
+    "SharedRegion",
     "TraceFailedError",
     "UnsupportedGraphError",
     "aot",

@@ -17,6 +17,9 @@ from fxstack_functionalize.metadata.wrapper_classes import is_wrapper, makes_wra
 from fxstack_functionalize.operators.inlining import inline_operators
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import is_random, use_generator, with_random_state
+from fxstack_functionalize.region_bodies import with_regions
+from fxstack_functionalize.regions.inline import inline_regions
+from fxstack_functionalize.regions.table import SharedRegion
 from fxstack_functionalize.runtime.wrapper import (
     Pair,
     Program,
@@ -112,6 +115,8 @@ def aot(
     decompositions: Decompositions | None = None,
     options: AotOptions | None = None,
     store: Store | None = None,
+    region_partitioner: Partitioner | None = None,
+    on_regions: Callable[[Sequence[SharedRegion]], None] | None = None,
 ) -> Callable[..., Any]:
     """Compile ``gm`` ahead of time. Return a callable with its signature and eager's exact semantics.
 
@@ -135,12 +140,17 @@ def aot(
         inference_compiler=inference_compiler,
         partitioner=partitioner,
         decompositions=decompositions,
+        region_partitioner=region_partitioner,
+        on_regions=on_regions,
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
         compile_plain = partial(compile_graph, options=options)
+        gm = inline_regions(gm)
         return compile_wrapped(gm, example_inputs, Compilers(compile_plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = _request_of(options)
+    if not options.functional_random:
+        request = with_regions(request, decompositions, _checked(region_partitioner or partitioner), options)
     # Only a trace shows whether the graph draws. A pure graph has other inputs, so it is traced anew.
     if options.functional_random and is_random(trace(captured, request, decompositions).stage_graph):
         pure_module, inputs = with_random_state(gm, example_inputs)
@@ -151,6 +161,8 @@ def aot(
         traced = trace(captured, request, decompositions)
         if options.verify:
             verify(traced.stage_graph)
+        if request.regions is not None and on_regions is not None:
+            on_regions(request.regions.report())
         return traced
 
     entry = CacheEntry(store, captured, request, options)
@@ -197,12 +209,6 @@ def _make_stages(
 ) -> Stages:
     """Return the caller's partitioner and compilers as functions that check the contract of each."""
 
-    def cut(joint: StageGraph) -> Partition:
-        """Call the caller's partitioner, and check that the forward has the outputs of the joint graph."""
-        partition = partitioner(joint)
-        _check_partition(joint, partition)
-        return partition
-
     def compile_forward(partition: Partition) -> Callable[..., Any]:
         """Compile the forward. Verify both graphs of the partition first, with the option ``verify``."""
         if options.verify:
@@ -223,7 +229,18 @@ def _make_stages(
         return options.eager_backward_compile or has_symbols(example_values(backward.graph_module))
 
     table = {} if decompositions is None else decompositions
-    return Stages(cut, compile_forward, compile_backward, early, table)
+    return Stages(_checked(partitioner), compile_forward, compile_backward, early, table)
+
+
+def _checked(partitioner: Partitioner) -> Partitioner:
+    """Return ``partitioner`` with a check that the forward has the outputs of the joint graph."""
+
+    def cut(joint: StageGraph) -> Partition:
+        partition = partitioner(joint)
+        _check_partition(joint, partition)
+        return partition
+
+    return cut
 
 
 def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:

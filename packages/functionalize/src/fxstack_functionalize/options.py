@@ -37,6 +37,8 @@ class AotOptions:
     """Make graphs with CPU random operators pure: the generator's state is an input and an output."""
     verify: bool = False
     """Check every traced graph and both graphs of the partitioner against the interchange format."""
+    share_regions: bool = True
+    """Trace, partition and compile equal parts of a graph once, for example the layers of a transformer."""
     whole_attention: tuple[str, ...] | None = None
     """Device types on which ``flex_attention`` stays one operator, for a compiler that has kernels for it.
 

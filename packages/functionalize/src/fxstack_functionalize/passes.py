@@ -90,8 +90,14 @@ def record_forward(state: Tracing) -> Tracing:
     arguments = [traced.argument for traced in session.inputs]
     captured = session.captured
     owned = {path: arguments[index] for path, index in captured.owned.items()}
+    regions = state.request.regions
     run = CapturedRun(
-        captured.graph_module, owned, session.tracer, session.engine, differentiable=not session.inference
+        captured.graph_module if regions is None else regions.graph_of(captured.graph_module),
+        owned,
+        session.tracer,
+        session.engine,
+        differentiable=not session.inference,
+        regions=regions,
     )
     # Nodes of the graph may enter levels of transforms, and a later node may raise.
     depth = torch_compat.get_dynamic_layer_stack_depth()

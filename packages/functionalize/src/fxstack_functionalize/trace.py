@@ -17,6 +17,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.passes import FORWARD, INFERENCE, JOINT, Tracing, text
+from fxstack_functionalize.regions.outline import INVOKE
 from fxstack_functionalize.torch_compat import TreeSpec
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, ModeEngine
@@ -87,7 +88,8 @@ def _trace_inputs(
         if not (captured.needs_modes or any(map(_needs_modes, _targets(captured)))):
             return _trace_with(Engine(flat_views=captured.flat_views), captured, request, table)
         if captured.fake_mode.shape_env is None and any(
-            isinstance(target, torch_compat.HigherOrderOperator) for target in _targets(captured)
+            isinstance(target, torch_compat.HigherOrderOperator) and target is not INVOKE
+            for target in _targets(captured)
         ):
             captured.fake_mode.shape_env = ShapeEnv()  # loops need symbols, even for static sizes
         return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
@@ -105,6 +107,8 @@ def _targets(captured: Captured) -> Iterator[Any]:
 
 def _needs_modes(target: object) -> bool:
     """Whether a node needs ``FunctionalTensorMode``: custom or higher-order operators, wrapper subclasses."""
+    if target is INVOKE:  # the operators of its body are asked on their own
+        return False
     if isinstance(target, torch_compat.HigherOrderOperator) or getattr(target, "needs_modes", False):
         return True
     is_operator = isinstance(target, (torch_compat.OpOverload, torch_compat.OpOverloadPacket))

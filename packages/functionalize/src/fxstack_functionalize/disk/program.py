@@ -52,6 +52,8 @@ ENUMS: dict[str, Any] = {
     kind.__name__: kind for kind in (AliasSource, Detachment, OutputSource, views.InverseReturnMode)
 }
 VIEW = "_ViewMeta"
+_PLAIN = frozenset({int, bool, str, type(None)})
+"""The classes of literals that JSON holds as they are: most values of a record."""
 
 
 def to_json(value: Any) -> Any:
@@ -67,7 +69,9 @@ def to_json(value: Any) -> Any:
         return {"list": [to_json(item) for item in value]}
     if type(value) is torch.SymInt:
         return {"size": to_text(value.node.expr)}
-    if is_dataclass(value) and type(value).__name__ in RECORDS:
+    if type(value) in _PLAIN:
+        return {"literal": value}
+    if type(value).__name__ in RECORDS and is_dataclass(value):
         content = [to_json(getattr(value, field.name)) for field in fields(value)]
         return {"record": type(value).__name__, "fields": content}
     if type(value) in ENUMS.values():

@@ -10,11 +10,14 @@ again, so torch's rules of ``scan`` and ``map`` stay where they apply.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Target
 
 from fxstack_functionalize.torch_compat import (
@@ -57,6 +60,20 @@ def _spread(values: Iterable[Any], flags: Iterable[bool]) -> Iterator[Any]:
         yield next(remaining) if flag else None
 
 
+_INSIDE: ContextVar[bool] = ContextVar("inside of a nested graph", default=False)
+
+
+@contextmanager
+def inside_of_a_body() -> Iterator[None]:
+    """Run a nested graph inside the context, whose operators have no rules of torch."""
+    # torch's rules of ``scan`` and ``map`` refuse some operands of nested calls, and symbolic sizes among them.
+    token = _INSIDE.set(True)
+    try:
+        yield
+    finally:
+        _INSIDE.reset(token)
+
+
 class _Nested(Interpreter):
     """Runs a nested graph whose own operators get the rules of this module."""
 
@@ -65,7 +82,8 @@ class _Nested(Interpreter):
         self.__name__ = "body"
 
     def __call__(self, *args: object) -> Any:
-        return self.run(*args)
+        with inside_of_a_body():
+            return self.run(*args)
 
     def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator by its rule here. Other calls run as usual."""
@@ -389,20 +407,22 @@ def _results_of(body: Any) -> list[Any]:
 def _has_torchs_rule(body: Any) -> bool:
     """Return whether torch has a rule for the gradient of a loop over ``body``.
 
-    The rule handles floating-point results, and no numbers from data in the nested graph.
+    The rule handles calls at the top, with floating-point results, and no numbers from data in the nested graph.
     """
-    return all(map(_is_float, _results_of(body))) and not _reads_numbers(body)
+    return not _INSIDE.get() and all(map(_is_float, _results_of(body))) and not _has_sizes_from_data(body)
 
 
-def _reads_numbers(body: Any) -> bool:
-    """Return whether a nested graph, or a graph inside, makes Python numbers of tensors."""
+def _has_sizes_from_data(body: Any) -> bool:
+    """Return whether a nested graph, or a graph inside, makes numbers of tensors, or results whose size is data."""
+    # The gradient of a while_loop saves the values of all its iterations.
     root = body.module if isinstance(body, Interpreter) else body
     modules = root.modules() if isinstance(root, torch.nn.Module) else ()
     nodes = (node for module in modules if isinstance(module, GraphModule) for node in module.graph.nodes)
-    return any(isinstance(node.meta.get("val"), _SYMBOLIC) and node.op != "placeholder" for node in nodes)
-
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+    return any(
+        node.target is _OPERATORS.while_loop or bool(free_unbacked_symbols(node.meta.get("val")))
+        for node in nodes
+        if node.op.startswith("call")
+    )
 
 
 def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:

@@ -20,8 +20,10 @@ from torch.fx.node import Target
 from fxstack_functionalize.operators import control_flow
 from fxstack_functionalize.operators.control_flow import with_gradients
 from fxstack_functionalize.random.functional_random import functional_form
+from fxstack_functionalize.regions.table import REGION
 from fxstack_functionalize.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
 from fxstack_interchange.operators.seeds import GET_STATE, SET_STATE
+from fxstack_interchange.torch_facts.effects import draws
 
 # Limits: numbers that a GPU draws, and numbers that ``associative_scan`` draws, are drawn again in the
 # backward.
@@ -31,14 +33,14 @@ _OPERATORS = torch.ops.higher_order
 
 
 def has_nested_draws(root: torch.nn.Module) -> bool:
-    """Whether a nested graph of ``root`` draws random numbers.
+    """Whether a nested graph of ``root`` draws random numbers, except shared regions, whose backward does not run them.
 
     The trace of a backward then restarts with ``equal_draws``.
     """
     return any(
-        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        draws(node)
         for module in root.modules()
-        if isinstance(module, GraphModule)
+        if isinstance(module, GraphModule) and REGION not in module.meta
         for node in module.graph.nodes
     )
 
@@ -80,7 +82,7 @@ class _NestedGraph(Interpreter):
         self.__name__ = "body"
 
     def __call__(self, state: Tensor, *args: object) -> tuple[Any, ...]:
-        with _DrawMode(state.detach()) as mode:
+        with control_flow.inside_of_a_body(), _DrawMode(state.detach()) as mode:
             self._mode = mode
             results = self.run(*args)
         state = mode.state.clone()

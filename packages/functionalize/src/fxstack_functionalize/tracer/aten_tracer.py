@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
-from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+from torch.fx import Graph, Node, Proxy
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer, track_tensor_tree
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
+from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
 """Metadata keys that an ATen node inherits from its captured node."""
@@ -68,6 +68,17 @@ class TensorMap:
 
     def items(self) -> Iterator[tuple[torch.Tensor, Any]]:
         return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not partial)
+
+
+def track(tracer: AtenTracer, value: object, node: Node) -> None:
+    """Let ``node`` be the node of ``value``, a plain tensor or a number, and of the symbols in its size."""
+    proxy = Proxy(node, tracer)
+    if isinstance(value, torch.Tensor) and not value._has_symbolic_sizes_strides:
+        # Several times faster than torch's function, which computes metadata that nobody reads.
+        node.meta["val"] = value
+        tracer.tensor_tracker[value] = torch_compat.ProxyTensor(proxy, None)
+    else:
+        track_tensor_tree(value, proxy, constant=None, tracer=tracer)
 
 
 class AtenTracer(PythonKeyTracer):
@@ -120,9 +131,19 @@ class AtenTracer(PythonKeyTracer):
             self._attribute(node)
         return node
 
-    def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+    def add_call(
+        self, func: OpOverload | HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Node:
         """Add an operator call whose arguments already are nodes and constants."""
-        node = self.graph.create_node("call_function", func, args, kwargs, func.overloadpacket.__name__)
+        name = func.overloadpacket.__name__ if isinstance(func, OpOverload) else func.name()
+        node = self.graph.create_node("call_function", func, args, kwargs, name)
+        self._attribute(node)
+        return node
+
+    def add_attribute(self, name: str, module: torch.fx.GraphModule) -> Node:
+        """Add a node for a nested graph, which becomes the attribute ``name`` of the traced module."""
+        self.root.add_module(name, module)
+        node = self.graph.create_node("get_attr", name)
         self._attribute(node)
         return node
 

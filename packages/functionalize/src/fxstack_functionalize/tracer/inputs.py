@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from keyword import iskeyword
 from operator import attrgetter
@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.regions.table import RegionTable
 from fxstack_functionalize.torch_compat import FakeTensor, FakeTensorMode
 from fxstack_interchange import InputKind
 from fxstack_interchange.fake_mode import make_fake_mode
@@ -88,6 +89,8 @@ class TraceRequest:
     replay_views: bool = True
     whole_attention: tuple[str, ...] = ()
     """See ``AotOptions``."""
+    regions: RegionTable | None = field(default=None, repr=False, compare=False)
+    """The shared regions of the compilation; None if all regions are traced in line."""
 
 
 class RestartTraceError(Exception):

@@ -30,10 +30,14 @@ from fxstack_functionalize.operators.leaf_functions import LEAF_FUNCTION, demand
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
 from fxstack_functionalize.operators.substitutes import ONE_HOT
 from fxstack_functionalize.random.nested_draws import with_equal_draws
+from fxstack_functionalize.regions.outline import INVOKE
+from fxstack_functionalize.regions.table import NotSharedError, RegionTable
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, pytree
 from fxstack_functionalize.torch_state import autocast_dtypes, check_deterministic_setting
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, current_value
+from fxstack_functionalize.tracer.inputs import RestartTraceError
+from fxstack_functionalize.tracing.region_calls import call_region
 from fxstack_functionalize.views.inplace import InPlaceMode, run_in_place_safely
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
 from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
@@ -53,13 +57,18 @@ class CapturedRun:
         engine: Engine,
         *,
         differentiable: bool = True,
+        regions: RegionTable | None = None,
     ) -> None:
-        """``differentiable``: whether changes of the grad mode by the graph have an effect."""
+        """``differentiable``: whether changes of the grad mode by the graph have an effect.
+
+        ``regions``: the shared regions of the compilation; None if all regions are traced in line.
+        """
         self.module = module
         self.owned = owned
         self.tracer = tracer
         self.engine = engine
         self.differentiable = differentiable
+        self.regions = regions
         self.env: dict[Node, Any] = {}
 
     def run(self, inputs: Sequence[Any]) -> Any:
@@ -89,6 +98,8 @@ class CapturedRun:
         if node.target is torch_compat.set_grad_enabled and not self.differentiable:
             return None
         check_deterministic_setting(node.target, args, node.kwargs)
+        if node.target is INVOKE:
+            return self._call_region(node, args)
         if node.target is LEAF_FUNCTION:
             demand_compilable_leaf(args)
         if node.target in REGIONS:
@@ -99,6 +110,19 @@ class CapturedRun:
             target = (with_equal_draws if self.tracer.equal_draws else with_gradients)(target)
             return _with_gradient(node.target, self._call(target, args, self._load(node.kwargs)))
         return self._call(target, args, self._load(node.kwargs))
+
+    def _call_region(self, node: Node, args: Sequence[Any]) -> Any:
+        """Record the call of a shared region as one node, or run its body in line."""
+        try:
+            return call_region(self.regions, self.tracer, self.engine, node, args)
+        except NotSharedError as why:
+            if self.regions is not None and self.regions.refuse(node, why):
+                raise RestartTraceError(lambda captured: captured) from why
+        body, _, *operands = args
+        inner = CapturedRun(
+            body, {}, self.tracer, self.engine, differentiable=self.differentiable, regions=self.regions
+        )
+        return inner.run(operands)
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function with the checks for in-place operators, also for the calls inside of opaque functions."""

@@ -31,7 +31,7 @@ from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.torch_compat import MakefxTracer as _MakefxTracer
 from fxstack_functionalize.torch_compat import enable_python_dispatcher
 from fxstack_functionalize.torch_compat import set_make_fx_tracer as _set_make_fx_tracer
-from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer, track
 from fxstack_functionalize.tracer.engine import Engine, ModeEngine, current_value, version_of
 from fxstack_functionalize.tracer.exact_random import random_rules
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
@@ -168,7 +168,7 @@ class Session:
                     value = (
                         value.data
                     )  # no detach(): what the graph changes has not changed in a further trace
-            track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+            track(self.tracer, value, proxy.node)
             inner = value if isinstance(value, torch.Tensor) else None
             self.inputs.append(TracedInput(proxy.node, value, inner=inner))
 

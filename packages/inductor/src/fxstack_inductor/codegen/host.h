@@ -171,6 +171,13 @@ static int fx_data(void* tensor, void** address) {
   return -1;
 }
 
+/* The addresses of some of the tensors in an array. */
+static int fx_addresses(void* const* tensors, const int* places, int count, void** addresses) {
+  for (int k = 0; k < count; k++)
+    if (fx_data(tensors[places[k]], &addresses[places[k]])) return -1;
+  return 0;
+}
+
 /* Kernels and views trust these: in a smaller tensor they would leave its memory. */
 static int fx_laid_out(void* tensor, int64_t dims, const int64_t* shape, const int64_t* stride) {
   int64_t own = -1, *sizes = 0, *strides = 0;

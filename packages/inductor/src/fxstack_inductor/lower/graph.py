@@ -33,8 +33,11 @@ from fxstack_inductor.lower.host.bindings import Symbols
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
 from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
+from fxstack_inductor.lower.host.unused_numbers import drop_unused_comparisons
 from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
+from fxstack_inductor.lower.nested.calls import nested_call
+from fxstack_inductor.lower.nested.graphs import NestedGraphs, calls_nested_graphs, map_functions
 from fxstack_inductor.lower.node_queries import (
     asserted_numbers,
     has_effect,
@@ -70,16 +73,23 @@ def lower_graph(
     options: InductorOptions,
     target: KernelTarget = CPU_KERNELS,
     chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
+    *,
+    nested: NestedGraphs | None = None,
+    prefix: str = "",
 ) -> Program:
     """Return the tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
 
     The pass ``lower_operators`` calls this function. Operators on tensors of ``target.device`` become
-    loops. ``chosen`` maps names of single nodes to rules that replace the rules of their operators.
+    loops. ``chosen`` maps names of single nodes to rules that replace the rules of their operators. ``nested``
+    collects the functions that operators call. Names of constants begin with ``prefix``.
     """
-    lowering = Lowering(graph_module, rules, options, target, chosen)
+    lowering = Lowering(
+        graph_module, rules, options, target, chosen, nested=nested or NestedGraphs(), prefix=prefix
+    )
     for node in graph_module.graph.nodes:
         with about(node.name):
             lowering.run(node)
+    drop_unused_comparisons(lowering.program)
     return lowering.program
 
 
@@ -91,8 +101,11 @@ class Lowering:
         graph_module: GraphModule,
         rules: Mapping[Any, Callable[..., Any]],
         options: InductorOptions,
-        target: KernelTarget = CPU_KERNELS,
-        chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
+        target: KernelTarget,
+        chosen: Mapping[str, Callable[..., Any]],
+        *,
+        nested: NestedGraphs,
+        prefix: str,
     ) -> None:
         self.module = graph_module
         self.chosen = chosen
@@ -105,6 +118,8 @@ class Lowering:
         self.copies: Counter[str] = Counter()
         """Number of copies by name, so that two copies get different names."""
         self.symbols = Symbols(self.program)
+        self.nested = nested
+        self.prefix = prefix
         self.placeholder_values: list[Any] = []
         """Fake values of placeholders whose size symbols are not defined yet. A size may depend on a later
         placeholder, so the first call defines the symbols of all placeholders."""
@@ -164,9 +179,10 @@ class Lowering:
             target = getattr(target, part)
         if not isinstance(target, torch.Tensor):
             return target
-        self.program.constants[node.name] = target
+        name = f"{self.prefix}{node.name}"
+        self.program.constants[name] = target
         fake = node.meta.get("val")
-        return self._input(node.name, target if fake is None else fake)
+        return self._input(name, target if fake is None else fake)
 
     def _input(self, name: str, value: torch.Tensor) -> Node:
         """Add a tensor to the program's inputs."""
@@ -189,8 +205,7 @@ class Lowering:
                 self._append_host_call(node)
                 self.unsimplified[node] = HostValue(node.name)
             elif may_exceed_word(value):
-                self._append_host_call(node)
-                self.program.steps.append(HostCall(f"{node.name}_word", word, (HostValue(node.name),), {}))
+                self._append_word_check(node, value)
             return size_expr(value)
         if node.target is COPY and self._mutates_input(node):
             return self._mutation(node)
@@ -351,6 +366,12 @@ class Lowering:
                 "functionalize the graph first (only a trailing copy_ into an input is accepted)"
             )
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
+        if calls_nested_graphs(node):
+            args, kwargs = map_functions(args, node.target, self.nested), {}
+            nested = nested_call(node, args, self.nested) if self._has_known_sizes(value) else None
+            if nested is not None:
+                self.program.steps += nested[0]
+                return nested[1] if isinstance(value, (tuple, list)) else nested[1][0]
         reads = tuple(tensors((args, kwargs)))
         if node.target in RANGES or (not has_tensor(value) and not is_ordered(node.target)):
             return self._host(node)
@@ -399,6 +420,15 @@ class Lowering:
         args, kwargs = self._map(operands, self.materialise)
         reads = tuple(tensors((args, kwargs)))
         self.program.steps.append(HostCall(node.name, node.target, tuple(args), kwargs, reads))
+
+    def _append_word_check(self, node: FxNode, value: torch.SymInt) -> None:
+        """Append the check that an integer fits into 64 bits."""
+        expr = size_expr(value)
+        number: Expr | HostValue = expr
+        if is_simplified(value) or any(v.definition for v in expr.variables):
+            self._append_host_call(node)
+            number = HostValue(node.name)
+        self.program.steps.append(HostCall(f"{node.name}_word", word, (number,), {}))
 
     def _host(self, node: FxNode) -> Any:
         """Append a Python call, and return its result as a number."""

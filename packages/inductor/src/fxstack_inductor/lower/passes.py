@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sums
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.host.scalars import numbers_on_device
+from fxstack_inductor.lower.nested.graphs import NestedGraphs
 from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rules import RULES
@@ -32,6 +33,10 @@ class Lowering:
     options: InductorOptions
     target: KernelTarget = CPU_KERNELS
     chosen: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    nested: NestedGraphs = field(default_factory=NestedGraphs)
+    """The functions that operators of the compilation call."""
+    prefix: str = ""
+    """The begin of the names of constants, which differs between functions of one program."""
     lowered: Program | None = None
     """The result of ``lower_operators``; None before it."""
 
@@ -87,7 +92,15 @@ def lower_operators(state: Lowering) -> Lowering:
     + sum_1__0 = sum over r0 in 4 of arg0_1[i0, r0]
     + return sum_1__0
     """
-    program = lower_graph(state.graph_module, RULES, state.options, state.target, state.chosen)
+    program = lower_graph(
+        state.graph_module,
+        RULES,
+        state.options,
+        state.target,
+        state.chosen,
+        nested=state.nested,
+        prefix=state.prefix,
+    )
     return replace(state, lowered=program)
 
 

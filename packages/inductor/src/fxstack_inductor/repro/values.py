@@ -9,6 +9,7 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.errors import ReproError
+from fxstack_inductor.lower.nested.graphs import NestedGraph
 from fxstack_inductor.repro.harness import extent
 from fxstack_inductor.torch_compat import FakeTensor
 from fxstack_inductor.torch_compat import get_qualified_name as _get_qualified_name
@@ -40,7 +41,7 @@ def text_of(value: object) -> str:
             return f"torch.device({str(value)!r})"
         case torch_compat.OperatorBase() | torch_compat.OpOverloadPacket():
             return _operator(value)
-        case torch.nn.Module():
+        case torch.nn.Module() | NestedGraph():
             raise ReproError(
                 "an operator with a graph inside (such as torch.cond) cannot be written into a script; "
                 "compile the function inside by itself to have its kernels"

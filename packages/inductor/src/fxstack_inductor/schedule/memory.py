@@ -16,6 +16,7 @@ from operator import attrgetter
 
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Layout, Node
+from fxstack_inductor.lower.nested.calls import NestedCall
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
@@ -60,7 +61,9 @@ def used(step: Step) -> Iterable[Node]:
         yield from step.reads
         return
     yield from (base_of(node) for node in step.reads)
-    if isinstance(step, ExternCall):
+    if isinstance(step, NestedCall):
+        yield from step.written
+    elif isinstance(step, ExternCall):
         yield from step.outputs
 
 
@@ -68,6 +71,8 @@ def written(step: Step) -> Iterable[Node]:
     """Yield the tensors that ``step`` writes into memory provided by the caller."""
     if isinstance(step, KernelStep):
         yield from step.stored
+    elif isinstance(step, NestedCall):
+        yield from step.written
     elif isinstance(step, ExternCall) and out_variant(step) is not None:
         yield step.outputs[0]
 

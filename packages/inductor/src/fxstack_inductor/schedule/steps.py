@@ -8,7 +8,10 @@ from typing import Any
 
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
-from fxstack_inductor.lower.program import HostCall, Mutation, Program, show_call
+from fxstack_inductor.lower.nested.calls import NestedCall
+from fxstack_inductor.lower.nested.graphs import NestedGraph, nested_graphs
+from fxstack_inductor.lower.nested.results import Results
+from fxstack_inductor.lower.program import HostCall, Mutation, Program, SymbolBinding, show_call
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_interchange.format.show import short_repr
 
@@ -31,6 +34,25 @@ class TemplateCall(ExternCall):
     """Returns the launch of the call."""
 
 
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A function that an operator of the graph calls, as a part of the host program.
+
+    Its results are written into memory that the caller provides.
+    """
+
+    name: str
+    """The name of the function in the program, for example ``nested_0``."""
+    plan: Plan
+    results: Results
+
+    @property
+    def bindings(self) -> list[SymbolBinding]:
+        """The symbols that the operands determine; the caller passes their values, in order."""
+        program = self.plan.program
+        return [binding for binding in program.bindings if binding.source in program.parameters]
+
+
 Step = KernelStep | ExternCall | HostCall
 
 
@@ -46,6 +68,32 @@ class Plan:
     """Mutations that no kernel performs; the host copies them."""
 
     __repr__ = short_repr
+
+
+def bodies_of(call: NestedCall) -> list[Body]:
+    """Return the functions of a loop or branch."""
+    return [body for body in call.bodies if isinstance(body, Body)]
+
+
+def all_bodies(plan: Plan) -> list[Body]:
+    """Return the functions in loops and branches of ``plan`` and of these functions, each once, callees first."""
+    found: dict[str, Body] = {}
+    for call in plan.steps:
+        for body in bodies_of(call) if isinstance(call, NestedCall) else ():
+            found.update({inner.name: inner for inner in (*all_bodies(body.plan), body)})
+    return list(found.values())
+
+
+def all_kernels(plan: Plan) -> list[Kernel]:
+    """Return the kernels of ``plan`` and of the functions in its loops and branches."""
+    plans = [plan, *(body.plan for body in all_bodies(plan))]
+    return [step.kernel for each in plans for step in each.steps if isinstance(step, KernelStep)]
+
+
+def called_graphs(plan: Plan) -> list[NestedGraph]:
+    """Return the functions that the operators of ``plan`` call, each once."""
+    calls = (step for step in plan.steps if isinstance(step, ExternCall))
+    return list(dict.fromkeys(graph for call in calls for graph in nested_graphs(call.args)))
 
 
 def show_plan(plan: Plan) -> str:

@@ -6,6 +6,7 @@ their nodes. No effect tokens pass through the graph. Every stage asks this modu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -77,6 +78,36 @@ def is_ordered(target: object) -> bool:
     if target in RANGES:
         return True
     return has_effects(target) or (isinstance(target, OpOverload) and _returns_nothing(target))
+
+
+def nested_graphs(node: Node) -> Iterator[GraphModule]:
+    """Yield the graph modules that a higher-order operator gets as arguments."""
+    root = node.graph.owning_module
+    if root is None or not isinstance(node.target, HigherOrderOperator):
+        return
+    for used in node.all_input_nodes:
+        value = getattr(root, str(used.target), None) if used.op == "get_attr" else None
+        if isinstance(value, GraphModule):
+            yield value
+
+
+def draws(node: Node) -> bool:
+    """Whether ``node``, or a node of a graph that it calls, draws from a generator that the program can observe."""
+    target = node.target
+    if isinstance(target, HigherOrderOperator):
+        return any(draws(inner) for module in nested_graphs(node) for inner in module.graph.nodes)
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    return not _has_no_dropout(node, target)
+
+
+def _has_no_dropout(node: Node, operator: OpOverload[..., Any]) -> bool:
+    """Whether ``node`` is an attention operator without dropout, which draws nothing."""
+    for position, argument in enumerate(operator._schema.arguments):
+        if argument.name == "dropout_p":
+            given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+            return isinstance(given, (int, float)) and given == 0
+    return False
 
 
 def open_range(graph: Graph) -> Node | None:

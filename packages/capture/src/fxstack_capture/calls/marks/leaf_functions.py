@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -24,6 +24,9 @@ from fxstack_capture.torch_side.recording.constants import is_constant
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.state import Args, Kwargs, Trace
+
+if TYPE_CHECKING:
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _OPERATOR = getattr(torch.ops.higher_order, "invoke_leaf_function", None)
 """The operator; None in a torch without it."""
@@ -56,9 +59,10 @@ def call_leaf_function(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwarg
     if hook is not None:
         functions[0]._leaf_hook_real_fn, functions[0]._leaf_hook_fake_fn = hook, hook_fake
     held = {"real_fn": functions[0], "fake_fn": functions[1], "input_spec": spec}
-    results = record_held(trace.torch, _OPERATOR, held, (indices, *flat))
+    tracer = cast("TracerProtocol", trace.torch)
+    results = record_held(tracer, _OPERATOR, held, (indices, *flat))
     for index in filter(None, indices.split(",")):
-        trace.torch.note_mutated(flat[int(index)])
+        tracer.note_mutated(flat[int(index)])
     return pytree.tree_unflatten(results, result_spec[0])
 
 

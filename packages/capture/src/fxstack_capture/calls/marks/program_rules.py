@@ -19,9 +19,8 @@ from fxstack_capture.trace.effects import Call
 from fxstack_capture.trace.rule_registry import Rule
 from fxstack_capture.trace.state import Args, Kwargs, Objects, Trace
 
-# Limits: the arguments of a reordered call are
-# read when the frame is left, so a tensor or a list that changes between the call and the end of the frame is seen
-# changed, as under torch.compile.
+# Limits: the arguments of a reordered call are read when the frame is left, so a tensor or a list that changes between the
+# call and the end of the frame is seen changed, as under torch.compile.
 
 # Registrations outlive every compiler, like registrations of torch.library. ``reset`` does not delete them.
 _RULES: Final[dict[int, tuple[object, Rule]]] = {}

@@ -16,6 +16,7 @@ from typing import Any
 from torch import fx
 
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_side.higher_order.graph_structure import structure_of
 from fxstack_capture.torch_side.recording.graph import GraphBuilder, root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_interchange.modules import make_graph_module
@@ -30,6 +31,10 @@ def begin_body() -> None:
 
 def end_body() -> None:
     """The target of the marker after the nodes of a function. Its arguments: the first marker, the result nodes."""
+
+
+_STRUCTURE = "fxstack_structure"
+"""The key of the metadata of a shared ``GraphModule`` for its structure."""
 
 
 MARKERS = frozenset({begin_body, end_body})
@@ -47,6 +52,8 @@ class BodyCall:
     """Return the arguments of the node, from the node of the function's graph and the nodes of the operands."""
     meta: dict[str, Any]
     """Metadata for the function's ``GraphModule``."""
+    is_shared: bool = False
+    """Whether calls of equal functions have one ``GraphModule``."""
 
 
 def run_in_place(tracer: TracerProtocol, call: BodyCall, run: Callable[[], Any]) -> Any:
@@ -135,7 +142,7 @@ def _replace(
     module = _module_of(builder, nodes, operands, outputs)
     module.meta.update(call.meta)
     with graph.inserting_before(end):
-        body = graph.get_attr(builder.register_module(call.attribute, module))
+        body = graph.get_attr(_register(builder, call, module))
         args, kwargs = call.arguments(body, operands)
         node = graph.call_function(call.target, args, kwargs)
         node.meta.update({key: value for key, value in end.meta.items() if key != _CALL})
@@ -147,6 +154,17 @@ def _replace(
             output.replace_all_uses_with(element, delete_user_cb=lambda user: user not in inner)
             if not element.users:
                 graph.erase_node(element)
+
+
+def _register(builder: GraphBuilder, call: BodyCall, module: fx.GraphModule) -> str:
+    """Return the key of ``module`` in the modules of ``builder``, or of an equal module that calls may share."""
+    if call.is_shared:
+        structure = structure_of(module)
+        for key, other in builder.modules.items():
+            if structure is not None and other.meta.get(_STRUCTURE) == structure:
+                return key
+        module.meta[_STRUCTURE] = structure
+    return builder.register_module(call.attribute, module)
 
 
 def _module_of(

@@ -69,6 +69,8 @@ class Operator:
     """Return the context in which the function runs, from the constants in their order."""
     keeps_meta: bool = False
     """Whether the metadata of a function that is a ``GraphModule`` belongs to the operator."""
+    is_shared: bool = False
+    """Whether calls of functions with equal graphs have one ``GraphModule``."""
 
 
 def _grad_mode(enabled: bool) -> Any:
@@ -98,6 +100,13 @@ OPERATORS = (
         state=_autocast,
     ),
     Operator("local_map_hop", "f=function, *x=operands", "subgraph", Kind.INLINE, keeps_meta=True),
+    Operator(
+        "invoke_subgraph",
+        "f=function, identifier=constant, *x=operands, **y=inputs",
+        "subgraph",
+        Kind.INLINE,
+        is_shared=True,
+    ),
     Operator("foreach_map", _PASSES_OPERANDS, "subgraph"),
     Operator("invoke_quant", _PASSES_OPERANDS, "subgraph"),
     Operator("invoke_quant_packed", _PASSES_OPERANDS, "subgraph"),
@@ -216,7 +225,9 @@ def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwa
     run = partial(tracer.trace.calls.call, roles.function, roles.operands, dict(roles.inputs))
     if row.kind is Kind.INLINE:
         meta = _meta_of(tracer, roles.function) if row.keeps_meta else {}
-        call = inline_calls.BodyCall(operator, row.attribute, roles.node_arguments, meta)
+        if row.is_shared and tracer.transforms.inside:  # the nodes are those of the transform's layers
+            return run()
+        call = inline_calls.BodyCall(operator, row.attribute, roles.node_arguments, meta, row.is_shared)
         with _state(tracer, row, roles):
             return inline_calls.run_in_place(tracer, call, run)
     return _call_pure(tracer, operator, row, roles)
@@ -346,9 +357,9 @@ def _roles(tracer: TracerProtocol, row: Operator, args: Args, kwargs: Kwargs) ->
             roles.inputs = dict(value)
         else:
             roles.constants.append(value)
-            value = _constant(tracer, value)
         keyword = name if name in kwargs or name in kept else ""
-        roles.places.append(_Place(role, value, keyword, parameter.kind))
+        placed = _constant(tracer, value) if role == "constant" else value
+        roles.places.append(_Place(role, placed, keyword, parameter.kind))
     return roles
 
 

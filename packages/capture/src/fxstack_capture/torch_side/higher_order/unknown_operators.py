@@ -109,7 +109,7 @@ class _UnknownCall:
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         likes = [self._like(leaf) for leaf in tensors]
         fn = partial(_call_on_leaves, function, leaves, spec)
-        fn.__wrapped__ = function  # type: ignore[attr-defined] - for messages
+        vars(fn)["__wrapped__"] = function  # for messages
         body = self.call.trace(fn, likes)
         is_single = self.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (body.spec,), {})
         if not is_single and not _is_flat_tuple(body.spec):

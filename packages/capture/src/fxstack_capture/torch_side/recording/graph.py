@@ -35,6 +35,7 @@ from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.numpy_types import NUMBERS
 from fxstack_capture.trace.state import Args, Kwargs
 
+_INVOKE = torch.ops.higher_order.invoke_subgraph
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
@@ -313,6 +314,9 @@ def root_of(graph: fx.Graph, modules: Mapping[str, Any]) -> torch.nn.Module:
             counts[prefix] += 1
             setattr(root, names[key], modules[key])
         node.target = names[key]
+        for user in list(node.users):
+            if user.target is _INVOKE:  # the operator gets the name too
+                user.update_arg(1, names[key])
         if node.name == key and key != names[key]:
             node._rename(names[key])
     return root

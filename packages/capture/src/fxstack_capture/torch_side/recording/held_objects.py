@@ -17,6 +17,7 @@ from fxstack_capture.torch_side.recording.constants import is_constant
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.effect_diff import diff
 from fxstack_capture.trace.effects import Call
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Args, Kwargs
 
 _ATTRIBUTE = "opaque_obj"
@@ -58,10 +59,24 @@ def _real(tracer: TracerProtocol, value: Any) -> Any:
     real = _preexisting(tracer, value) if made is None else made
     tracer.builder.hold(real, _ATTRIBUTE)
     if kind == "symbolic":
-        # The operator may change the object when the graph runs, so a later read of an attribute breaks the graph.
-        tracer.trace.objects.opaque.add(id(value))
-        tracer.trace.objects.instances.pop(id(value), None)
+        _forget_state(tracer, value)
     return real
+
+
+def _forget_state(tracer: TracerProtocol, value: object) -> None:
+    """Let later reads of the object's attributes break the graph: the operator may change them when the graph runs.
+
+    Break the graph if the program has read an attribute that may change itself.
+    """
+    objects = tracer.trace.objects
+    state = objects.instances.pop(id(value), None)
+    for part in () if state is None else state.known.values():
+        if not (is_constant(part) or part is ABSENT or isinstance(part, torch.Tensor)):
+            text = (
+                f"an operator with a {type(value).__qualname__} of which a {type(part).__qualname__} was read"
+            )
+            raise graph_break("unsupported-call", text)
+    objects.opaque.add(id(value))
 
 
 def _preexisting(tracer: TracerProtocol, value: object) -> Any:

@@ -19,6 +19,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from fxstack_functionalize.regions.inline import inline_regions
 from fxstack_functionalize.runtime.calling import Call, Compiled, as_boxed, check_results, without_autocast
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.torch_compat import FakeTensor
@@ -268,7 +269,7 @@ class Backwards:
         """Return the backward for ``missing`` as a function that runs the graph node by node, for a capture to trace."""
         positions = [p for p, is_missing in zip(self._positions, missing, strict=True) if is_missing]
         variant, stage = self._variant(positions)
-        graph = stage.graph_module
+        graph = inline_regions(stage.graph_module)
         assert graph.code  # lazy modules make their code when it is read
         return _ReadyBackward(self._shell, self._plan, variant, lambda args: graph(*args))
 

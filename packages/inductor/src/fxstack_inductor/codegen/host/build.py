@@ -13,15 +13,17 @@ import torch
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import identifier
-from fxstack_inductor.ir.expr import ZERO, Expr
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr
 from fxstack_inductor.ir.nodes import Argument, Computed, Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.layouts import strided_view
+from fxstack_inductor.lower.nested.calls import Form, NestedCall
+from fxstack_inductor.lower.nested.graphs import nested_graphs, operator_name
 from fxstack_inductor.lower.program import HostCall, HostValue, SymbolBinding
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
-from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
+from fxstack_inductor.schedule.steps import Body, KernelStep, Plan, Step, all_kernels, bodies_of
 from fxstack_interchange.operators.custom_operators import custom_operator
 
 BERNOULLI = records.Variable("bernoulli")
@@ -36,6 +38,11 @@ def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> recor
     return Builder(plan, device, draws and not device).run()
 
 
+def body_steps(body: Body) -> records.HostSteps:
+    """Return the records of a function that an operator calls."""
+    return Builder(body.plan, device=False, draws=True, is_body=True).run()
+
+
 @dataclass
 class Builder:
     """Builds the records of one host program, for ``host_steps``."""
@@ -45,6 +52,8 @@ class Builder:
     """Whether the program is for a GPU; it then has no arena."""
     draws: bool
     """Whether ``runtime.dropout`` draws the random bits of dropout."""
+    is_body: bool = False
+    """Whether the records are those of a function, whose results may lie within other tensors."""
     steps: list[records.Record] = field(default_factory=list)
     """The records so far."""
     arena: dict[Node, Slot] = field(default_factory=dict)
@@ -69,13 +78,15 @@ class Builder:
         for position, step in enumerate(self.plan.steps):
             if isinstance(step, KernelStep):
                 self._launch(step)
+            elif isinstance(step, NestedCall):
+                self._nested(step)
             elif isinstance(step, ExternCall):
                 self._extern(step)
                 self._check_results(step)
             else:
                 self._host_call(step)
             self._free(last[position])
-        if any(isinstance(s, KernelStep) and (self.device or s.kernel.checked) for s in self.plan.steps):
+        if any(self.device or kernel.checked for kernel in all_kernels(self.plan)):
             self.steps.append(records.RaiseErrors())
         self.steps += [
             records.Copy(identifier(m.target.name), self._value(m.value)) for m in self.plan.copies
@@ -113,13 +124,18 @@ class Builder:
         """Results of ATen calls whose strides matter to kernels, views, or the order of random numbers."""
         steps = self.plan.steps
         read = {n for s in steps if isinstance(s, KernelStep) or _is_random(s) for n in s.reads}
+        # A nested graph, and the caller of a result of nested graphs, rely on the strides of the trace.
+        nested = [s for s in steps if isinstance(s, ExternCall) and _has_functions(s)]
+        read |= {n for s in nested for n in (*s.reads, *s.outputs)}
+        read |= set(self._outputs if self.is_body else ())
         return read | self._viewed
 
     def _restrides(self) -> None:
         """Check input strides, on which kernels rely; an input with other strides is copied."""
         program = self.plan.program
         mutated = {m.target for m in program.mutations}
-        read = {n for s in self.plan.steps if isinstance(s, KernelStep) for n in s.reads} | self._viewed
+        kinds = (KernelStep, NestedCall)
+        read = {n for s in self.plan.steps if isinstance(s, kinds) for n in s.reads} | self._viewed
         for name in program.parameters:
             node = program.inputs.get(name)
             if node is not None and node in read:
@@ -234,7 +250,7 @@ class Builder:
             args, kwargs = self._values(self._out_arguments(step)), self._value(step.kwargs)
             self.steps.append(records.Call(step, out, args, kwargs, out=result))
             return
-        target = BERNOULLI if self.draws and draws_bernoulli(step) else step.target
+        target = self._target(step)
         args, kwargs = self._values(step.args), self._value(step.kwargs)
         declared = tuple(map(self._declared, step.outputs)) if custom_operator(step.target) else ()
         bindings = self._bindings({output.name for output in step.outputs})
@@ -246,6 +262,43 @@ class Builder:
             results += tuple(self._result(name, path) for name, path in step.numbers)
         call = records.Call(step, target, args, kwargs, results, packed, None, bindings, declared)
         self.steps.append(call)
+
+    def _target(self, step: ExternCall) -> Any:
+        """Return what the program calls: the operator, or a function of this package that computes the same."""
+        if self.draws and draws_bernoulli(step):
+            return BERNOULLI
+        name = operator_name(step.target) if any(nested_graphs(step.args)) else None
+        return step.target if name is None else records.Variable(f"run_{name}")
+
+    def _nested(self, step: NestedCall) -> None:
+        """Add a loop or branch, after the allocation of the tensors that it writes."""
+        for node in step.written:
+            self._allocate(node)
+        form = step.form
+        sliced = form.sliced
+        length = sliced[0].shape[0] if sliced else ZERO
+        record = records.Nested(
+            step,
+            self._values(form.arguments),
+            self._values(form.operands),
+            self._values(step.written),
+            self._value(form.predicate),
+            length,
+            tuple(tuple(self._given(form, body, b) for b in body.bindings) for body in bodies_of(step)),
+        )
+        self.steps.append(record)
+
+    @staticmethod
+    def _given(form: Form, body: Body, binding: SymbolBinding) -> Expr:
+        """Return the value of a symbol that the operands of a function determine."""
+        position = body.plan.program.parameters.index(binding.source)
+        operand = form.operands[position]
+        if binding.dim is None:
+            return as_expr(operand)
+        first = len(form.carried)
+        dim = binding.dim + (first <= position < first + len(form.sliced))
+        sizes = operand.layout.stride if binding.stride else operand.shape
+        return as_expr(sizes[dim] - binding.rest)
 
     def _declared(self, output: Extern) -> records.Declared:
         """Return what the program checks of a custom operator's result."""
@@ -314,7 +367,7 @@ class Builder:
         base, offset = window
         if base in self.arena:
             return self._window(base, view, offset)
-        name, relative = identifier(base.name), isinstance(base, (Input, Extern))
+        name, relative = identifier(base.name), self.is_body or isinstance(base, (Input, Extern))
         return records.Strided(view.name, name, view.shape, view.layout.stride, offset, relative)
 
     def _window(self, base: Node, node: Node, offset: Expr = ZERO) -> records.Variable:
@@ -322,6 +375,11 @@ class Builder:
         window = Window(self.positions[base], node.shape, node.layout.stride, offset)
         name = f"t{len(self.windows)}_{identifier(node.name)}"
         return records.Variable(self.windows.setdefault(window, name))
+
+
+def _has_functions(step: ExternCall) -> bool:
+    """Whether ``step`` calls functions of the graph."""
+    return isinstance(step, NestedCall) or any(nested_graphs(step.args))
 
 
 def _is_random(step: Step) -> bool:

@@ -13,6 +13,7 @@ import torch
 from fxstack_inductor import torch_compat
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.runtime.layout import as_declared, as_planned, assert_numbers, restride
+from fxstack_inductor.runtime.nested import OPERATORS
 
 HELPERS = MappingProxyType(
     {
@@ -25,11 +26,13 @@ HELPERS = MappingProxyType(
         "as_strided": torch.as_strided,
         "get_num_threads": torch.get_num_threads,
         "below_autograd": torch_compat.AutoDispatchBelowAutograd,
+        **{f"run_{name}": function for name, function in OPERATORS.items()},
     }
 )
+"""Objects in the namespace of every host program. ``run_scan`` is the operator ``scan`` on compiled functions."""
 RESERVED = re.compile(
     r"(inputs|kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|on_device|aligned|raise_launch_error"
-    r"|take|give|call|bernoulli|block|threads|error|error_address|out_of_range|\w*_fx)$"
+    r"|take|take_nested_\d+|nested_\d+|give|call|bernoulli|block|threads|error|error_address|out_of_range|\w*_fx)$"
 )
 """Names that the host program uses for itself."""
 

@@ -8,15 +8,16 @@ values that they read. A failing call through the shim is repeated by Python, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from fxstack_inductor.codegen.c.module import CSource
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import DTYPE_CODES, identifier, symbols_of
 from fxstack_inductor.codegen.host.native_calls import UNDEFINED, ShimCall, shim_call
+from fxstack_inductor.codegen.host.native_integers import write_integer
+from fxstack_inductor.codegen.host.native_nested import Printed, write_nested
 from fxstack_inductor.codegen.host.native_numbers import Numbers
 from fxstack_inductor.codegen.host.native_text import (
     CText,
@@ -31,18 +32,13 @@ from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
+from fxstack_inductor.schedule.steps import Body
 
 # Limits: host programs are native on CPU and on one GPU, for graphs with kernels, if this Python and torch
 # pass the checks of runtime/native.py. ATen calls except matrix products, convolutions and attention call
 # back into Python. A failed call prints torch's message on stderr before it raises.
 
 UNKNOWN_DTYPE = -1
-
-
-def native_program(steps: records.HostSteps, source: CSource, *, boxed: bool) -> HostProgram:
-    """Return the program; ``source`` has the kernels; ``boxed``: the argument is one emptied list."""
-    python = PythonPrinter(steps, source.functions)
-    return NativePrinter(steps, python, boxed, source.functions).program(source.declarations)
 
 
 @dataclass
@@ -71,6 +67,14 @@ class NativePrinter(CText):
     """The place of the borrowed block; empty without arena."""
     undefined: str = ""
     """The place of the undefined tensor; empty until a call needs it."""
+    print_body: Callable[[NativePrinter, Body], Printed] | None = None
+    """Writes a function that an operator calls; None for programs without such functions."""
+    printed: dict[str, Printed] = field(default_factory=dict)
+    """The functions that operators call, by name."""
+    error_address: str = "&error"
+    """The C expression of the address of the flag that kernels set after an index out of range."""
+    error_value: str = "error"
+    """The C expression of this flag."""
     calls_back: bool = False
     """Whether a step calls back into Python, or a call of the shim makes new tensors: both use torch's dispatcher.
 
@@ -93,11 +97,19 @@ class NativePrinter(CText):
             tuple(self.steps.slots.values()),
             tuple(self.steps.windows),
             self.steps.symbols,
-            c=self.function(before),
+            c=self.function("\n".join([before, *(function.text for function in self.printed.values())])),
             native=True,
             state=tuple(self.state),
             calls_back=self.calls_back,
+            workspaces=tuple(function.memory for function in self.printed.values()),
         )
+
+    def function_of(self, body: Body) -> Printed:
+        """Return a function that an operator calls, in C; its objects are those of the program."""
+        assert self.print_body is not None
+        if body.name not in self.printed:
+            self.printed[body.name] = self.print_body(self, body)
+        return self.printed[body.name]
 
     def write(self, record: records.Record) -> None:
         """Write the C of one record."""
@@ -116,6 +128,8 @@ class NativePrinter(CText):
                 self.launch(record)
             case records.Call():
                 self._call(record)
+            case records.Nested():
+                write_nested(self, record)
             case records.Check():
                 self._check(record)
             case records.Free(names):
@@ -193,7 +207,7 @@ class NativePrinter(CText):
             self.check(f"!{place}")
         return self.objects[name]
 
-    def _number(self, value: Expr) -> str:
+    def number(self, value: Expr) -> str:
         """Return the C expression of an integer expression as a Python object."""
         text, symbols = str(value), symbols_of((value,))
         if not symbols:
@@ -261,7 +275,11 @@ class NativePrinter(CText):
         self.call("take", values, self.arena_block, 4)
         self.line(f"int64_t const* const p = (int64_t*)fx.PyBytes_AsString({addresses});")
         self.line(f"void* const* const w = (void**)fx.PyBytes_AsString({handles});")
-        self.addresses = {name: f"(void*)p[{k}]" for k, name in enumerate(self.steps.slots)}
+        self._name_memory()
+
+    def _name_memory(self) -> None:
+        """Let tensors in the arena's block have the addresses ``p`` and the handles ``w``."""
+        self.addresses |= {name: f"(void*)p[{k}]" for k, name in enumerate(self.steps.slots)}
         for position, name in enumerate(self.steps.windows.values()):
             self.handles[name] = f"w[{position}]"
             self.objects[name] = f"fx_object_of(w[{position}])"
@@ -272,7 +290,7 @@ class NativePrinter(CText):
         """Write the call of a kernel's C function."""
         kernel = record.kernel
         values = [self.address(buffer) for buffer in record.buffers]
-        error = ["&error"] if kernel.checked else []
+        error = [self.error_address] if kernel.checked else []
         arguments = ", ".join([*values, *kernel.sizes, *error, "threads"])
         self.write_profiled(kernel.title, f"{self.functions[kernel.name]}({arguments});")
 
@@ -303,7 +321,11 @@ class NativePrinter(CText):
         address = self.numbers.tensor(record, lines, self.objects)
         if address is not None:
             self.addresses[record.results[0].name] = address
-        return address is not None or self.numbers.compute(record, lines, self.objects)
+        return (
+            address is not None
+            or write_integer(self, record)
+            or self.numbers.compute(record, lines, self.objects)
+        )
 
     def _call_shim(self, record: records.Call, shim: ShimCall) -> None:
         """Write a call of torch's C shim; results of the operator that nothing reads are released."""
@@ -414,6 +436,6 @@ class NativePrinter(CText):
             case records.Variable() | records.Strided():
                 return f"fx.wrap_tensor({self.tensor(value)})"
             case Expr():
-                return f"fx_kept({self._number(value)})"
+                return f"fx_kept({self.number(value)})"
             case _:
                 return f"fx_kept({self._constant(value)})"

@@ -147,14 +147,14 @@ class Numbers:
 
 def _integer(value: Expr) -> str | None:
     """Return the C number of an integer expression, known where C computes it exactly; None if that is unclear."""
-    limit = _limit(value)
+    limit = sum_limit(value)
     if limit is None:
         return None
     within = " && ".join(f"{s} <= {limit} && {s} >= -{limit}" for s in symbols_of((value,)))
     return f"fx_integer({c_index(value)}, {within or 1})"
 
 
-def _limit(value: Expr) -> int | None:
+def sum_limit(value: Expr) -> int | None:
     """Return a bound: if no symbol exceeds it, ``value`` is at most ``EXACT``. None if ``value`` is no polynomial."""
     if not all(isinstance(atom, Var) for monomial, _ in value.terms for atom in monomial):
         return None

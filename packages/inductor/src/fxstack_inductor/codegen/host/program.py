@@ -23,6 +23,17 @@ class DeviceFunction:
         return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of a function that an operator calls, for a ``runtime.arena.Workspace`` of its own."""
+
+    name: str
+    """The function's name; the program calls ``take_NAME`` before the function."""
+    slots: tuple[Slot, ...]
+    windows: tuple[Window, ...]
+    symbols: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class HostProgram:
     """The text and objects of a host program; ``source`` defines ``call``, in a namespace of ``constants``.
@@ -49,5 +60,7 @@ class HostProgram:
 
     The loaded program then runs below autograd.
     """
+    workspaces: tuple[Memory, ...] = ()
+    """The memory of the functions that operators call."""
     launched: dict[str, DeviceFunction] = field(default_factory=dict)
     """The functions that a program for GPUs launches, in the order of their first launches."""

@@ -39,7 +39,7 @@ def link_constants(constants: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_LEAF_FUNCTION = getattr(torch.ops.higher_order, "invoke_leaf_function", None)
+_LEAF_FUNCTION: Any = getattr(torch.ops.higher_order, "invoke_leaf_function", None)
 """The operator of leaf functions; None in a torch without it."""
 
 
@@ -134,6 +134,8 @@ class PythonPrinter(CodeWriter):
                 self.launch(record)
             case records.Call():
                 self._call(record)
+            case records.Nested():
+                self._nested(record)
             case records.Check():
                 self._check(record)
             case records.Free(names):
@@ -197,6 +199,26 @@ class PythonPrinter(CodeWriter):
             self.line(f"del {call.packed}")
         for binding in call.bindings:
             self._bind(binding)
+
+    def _nested(self, record: records.Nested) -> None:
+        """Write a loop or branch as a call of ``runtime.nested``, whose results are copied into their memory."""
+        arguments = ", ".join(map(self.value, record.arguments))
+        results, call = f"{identifier(record.step.name)}_fx", record.step.form.name
+        self.line(f"{results} = run_{call}({arguments})")
+        if any(function.is_single for function in record.step.form.functions[-1:]):
+            self.line(f"{results} = ({results},)")
+        targets, sources = iter(record.results), record.step.bodies[-1].results.sources
+        for position, output in enumerate(record.step.outputs):
+            layout, (place,) = output.layout, output.path
+            value, source = f"{results}[{place}]", sources[place]
+            if source is not None and source.coords is not None:
+                # A view with all elements stands for a tensor that is no result of the operator itself.
+                value = f"as_strided({value}, {shape_text(layout.shape)}, {shape_text(layout.stride)})"
+            if position in record.step.made:
+                self.line(f"{identifier(output.name)} = {value}")
+            else:
+                self.line(f"{self.value(next(targets))}.copy_({value})")
+        self.line(f"del {results}")
 
     def as_declared(self, text: str, call: records.Call) -> str:
         """Return ``text``, a call of a custom operator, inside a check of its results against the fake function."""

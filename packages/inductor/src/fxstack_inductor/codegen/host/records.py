@@ -17,10 +17,11 @@ from fxstack_inductor.codegen.host.names import symbols_of
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import ExternCall, Layout, Shape
+from fxstack_inductor.lower.nested.calls import NestedCall
 from fxstack_inductor.lower.program import HostCall, SymbolBinding
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.memory import Slot
-from fxstack_inductor.schedule.steps import Plan
+from fxstack_inductor.schedule.steps import Plan, bodies_of
 from fxstack_interchange.format.show import target_text
 
 Kind = Literal["tensor", "integer", "object"]
@@ -177,6 +178,31 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Nested:
+    """A loop or branch over functions of the program (``lower.nested.calls.Form``), whose results have memory.
+
+    ``arguments``: the arguments of the operator, for Python. ``operands``: carried, sliced and shared operands.
+    ``symbols``: for each function, the values of the symbols that its operands determine.
+    """
+
+    step: NestedCall
+    arguments: tuple[Any, ...]
+    operands: tuple[Any, ...]
+    results: tuple[Any, ...]
+    """The tensors that are written, in the order of ``NestedCall.written``."""
+    predicate: Any
+    length: Expr
+    """The number of iterations of a scan; 0 for other kinds."""
+    symbols: tuple[tuple[Expr, ...], ...]
+
+    @property
+    def reads(self) -> list[str]:
+        """The names of the variables that the step reads."""
+        values = (self.operands, self.predicate, self.results, self.length, self.symbols)
+        return list(dict.fromkeys(names_in(values)))
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """Convert tensor ``name``, if it differs from the plan. A layout with unknown sizes is None."""
 
@@ -214,7 +240,18 @@ class Return:
 
 
 Record = (
-    SymbolBinding | Restride | Borrow | Allocate | Launch | Call | Check | Free | RaiseErrors | Copy | Return
+    SymbolBinding
+    | Restride
+    | Borrow
+    | Allocate
+    | Launch
+    | Call
+    | Nested
+    | Check
+    | Free
+    | RaiseErrors
+    | Copy
+    | Return
 )
 
 
@@ -256,6 +293,9 @@ def _show_record(record: Record) -> str:
         case Call():
             results = record.out.name if record.out is not None else _listed(record.sets)
             return f"{results} = {target_text(record.step.target)}({_listed(record.reads)})"
+        case Nested(step):
+            functions = ", ".join(body.name for body in bodies_of(step))
+            return f"{step.form.kind} {functions} of {_listed(record.reads)}"
         case Check(name):
             return f"check {name}"
         case Free(names):

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
+from types import FunctionType
 from typing import Any
 
 import sympy
@@ -99,7 +100,13 @@ def hints(values: Iterable[Any]) -> dict[str, int]:
 def evaluator(definition: str) -> tuple[Callable[..., int], tuple[str, ...]]:
     """Return the function that a variable's ``definition`` denotes, and the names of its arguments."""
     function: Callable[..., int] = eval(definition, {"math": math, "torch": torch, "Where": _where})  # noqa: S307 - printed from a size expression
+    vars(function)["definition"] = definition
     return function, function.__code__.co_varnames[: function.__code__.co_argcount]
+
+
+def definition_of(function: object) -> str | None:
+    """Return the text of a function that ``evaluator`` has made; None for another object."""
+    return vars(function).get("definition") if isinstance(function, FunctionType) else None
 
 
 def _where(condition: bool, true: int, false: int) -> int:

@@ -7,7 +7,7 @@ raises its error.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -18,16 +18,17 @@ from torch.fx import GraphModule
 
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import HELPERS
-from fxstack_inductor.codegen.host.program import HostProgram
+from fxstack_inductor.codegen.host.program import HostProgram, Memory
 from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json
 from fxstack_inductor.ir.nodes import Layout
+from fxstack_inductor.lower.nested.graphs import NestedGraph
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.runtime.parts import PART
 from fxstack_inductor.schedule.memory import Slot
-from fxstack_inductor.schedule.steps import KernelStep, Plan
+from fxstack_inductor.schedule.steps import Plan, all_kernels
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.encoding.arguments import decode_constant, encode
 from fxstack_interchange.format.encoding.bare import graph_from_json, graph_to_json
@@ -55,6 +56,8 @@ class Lowered:
     graph: GraphModule
     """The graph before lowering."""
     options: InductorOptions
+    lower_nested: Callable[[NestedGraph], Lowered]
+    """Returns the generated code of a function that an operator of a Python program calls."""
 
     __repr__ = short_repr
 
@@ -77,7 +80,10 @@ class Lowered:
         return self.program.source
 
 
-PLAIN, PLAIN_PROGRAM = ("name", "text", "checked", "boxed"), ("source", "arguments", "native", "calls_back")
+PLAIN, PLAIN_PROGRAM = (
+    ("name", "text", "checked", "boxed", "single"),
+    ("source", "arguments", "native", "calls_back"),
+)
 """The fields of an image and of its program that are JSON."""
 
 
@@ -85,7 +91,8 @@ PLAIN, PLAIN_PROGRAM = ("name", "text", "checked", "boxed"), ("source", "argumen
 class Image:
     """A lowered graph as a process links it. ``text``: the C of the kernels and the host program; "" without C.
 
-    ``checked``: a kernel checks indices. ``boxed``: the program takes one list.
+    ``checked``: a kernel checks indices. ``boxed``: the program takes one list. ``single``: the function of an operator
+    returns one value instead of a tuple. Constants of the program that are functions are images.
     """
 
     name: str
@@ -94,13 +101,29 @@ class Image:
     program: HostProgram
     checked: bool
     boxed: bool
+    single: bool = False
 
 
 def image_of(lowered: Lowered, *, boxed: bool) -> Image:
     """Return the image of a lowered graph: what ``link`` needs, without the graph."""
-    checked = any(isinstance(s, KernelStep) and s.kernel.checked for s in lowered.plan.steps)
-    name, program = f"<fxstack {lowered.graph._get_name()}>", replace(lowered.program, c="")
+    graphs = {value for value in lowered.program.constants.values() if isinstance(value, NestedGraph)}
+    nested = {graph: _nested_image(graph, lowered.lower_nested(graph)) for graph in graphs}
+    constants = {
+        name: nested[value] if isinstance(value, NestedGraph) else value
+        for name, value in lowered.program.constants.items()
+    }
+    checked = any(kernel.checked for kernel in all_kernels(lowered.plan))
+    checked = checked or any(image.checked for image in nested.values())
+    name, program = (
+        f"<fxstack {lowered.graph._get_name()}>",
+        replace(lowered.program, c="", constants=constants),
+    )
     return Image(name, lowered.text, program, checked, boxed)
+
+
+def _nested_image(graph: NestedGraph, lowered: Lowered) -> Image:
+    """Return the image of a function that an operator calls."""
+    return replace(image_of(lowered, boxed=False), single=graph.is_single)
 
 
 def image_to_json(image: Image) -> dict[str, Any]:
@@ -119,6 +142,7 @@ def image_to_json(image: Image) -> dict[str, Any]:
         "symbols": list(program.symbols),
         "slots": _record_to_json(program.slots),
         "windows": _record_to_json(program.windows),
+        "workspaces": _record_to_json(program.workspaces),
     }
 
 
@@ -137,6 +161,7 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
             slots=_record(content["slots"]),
             windows=_record(content["windows"]),
             symbols=tuple(content["symbols"]),
+            workspaces=_record(content["workspaces"]),
         )
         return Image(program=program, **{name: content[name] for name in PLAIN})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -147,6 +172,8 @@ def _constant_to_json(value: object) -> Any:
     """Return a constant of the host program as JSON; raise ``SaveError`` for a large or special tensor."""
     if isinstance(value, GraphModule):
         return {"graph": graph_to_json(value)}
+    if isinstance(value, Image):
+        return {"image": image_to_json(value)}
     if not isinstance(value, torch.Tensor):
         return encode(value)
     plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_cuda
@@ -166,6 +193,8 @@ def _constant(content: object) -> Any:
     """Return the constant that ``_constant_to_json`` wrote."""
     if isinstance(content, dict) and "graph" in content:
         return graph_from_json(content["graph"])
+    if isinstance(content, dict) and "image" in content:
+        return image_from_json(content["image"])
     if not isinstance(content, dict) or "bytes" not in content:
         return decode_constant(content)
     data = bytearray(base64.b64decode(content["bytes"]))
@@ -176,7 +205,7 @@ def _constant(content: object) -> Any:
     return typed.set_(memory.untyped_storage(), content["layout"][2], *content["layout"][:2])
 
 
-RECORDS: Final = MappingProxyType({"slot": Slot, "memory": Layout, "window": Window})
+RECORDS: Final = MappingProxyType({"slot": Slot, "memory": Layout, "window": Window, "workspace": Memory})
 """Types whose values are stored as objects with one key, the tag, as in the format of graphs."""
 
 

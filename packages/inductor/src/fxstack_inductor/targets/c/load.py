@@ -20,7 +20,7 @@ from fxstack_inductor.runtime.arena import Workspace, flat, shared_pool
 from fxstack_inductor.runtime.dropout import DRAW, bernoulli
 from fxstack_inductor.runtime.loader import functions_of, load_library
 from fxstack_inductor.runtime.native import bind, pack
-from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.schedule.steps import all_kernels
 from fxstack_inductor.targets.c.artifact import Image, Lowered, image_of
 from fxstack_inductor.targets.c.lower import lower_c
 from fxstack_inductor.targets.target import Compiled
@@ -42,9 +42,18 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     program = image.program
     packing = pack if program.native else flat
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool(), packing)
+    nested = {
+        f"take_{m.name}": Workspace(m.slots, m.windows, m.symbols, shared_pool(), packing).take
+        for m in program.workspaces
+    }
     error = ctypes.c_int32(0)
+    constants = {
+        name: _function(value, options) if isinstance(value, Image) else value
+        for name, value in program.constants.items()
+    }
     namespace = {
-        **link_constants(program.constants),
+        **link_constants(constants),
+        **nested,
         SOURCE: program.source,
         "take": workspace.take,
         "give": workspace.give,
@@ -66,6 +75,20 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
         vars(run)["boxed"] = True
     vars(run).update(image=image, host_function=host)
     return run
+
+
+def _function(image: Image, options: InductorOptions) -> Compiled:
+    """Return the callable of a function that an operator calls.
+
+    An index out of range raises ``IndexOutOfRange`` in it; the program around it then runs the whole graph again.
+    """
+    call = link(image, replace(options, rerun_refused=False), _has_no_graph)
+    return (lambda *args: call(*args)[0]) if image.single else call
+
+
+def _has_no_graph() -> GraphModule:
+    """Raise: a function inside of a graph does not run by itself."""
+    raise AssertionError("a function that an operator calls is not run again by itself")
 
 
 def _entry(
@@ -118,7 +141,7 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
         with about(*_rejected(lowered, failure.reason)):
             raise
     except NoCompilerError:
-        if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
+        if all_kernels(lowered.plan):
             raise
         return load_c(graph_module, replace(options, host="python"), boxed=boxed)
     vars(run)["lowered"] = lowered
@@ -132,6 +155,7 @@ def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
         return ()
     before = "\n".join(lowered.text.split("\n")[: int(match[1])])
     names = re.findall(r"^(?:static [^\n]*)?void (kernel_\d+)", before, re.MULTILINE)
-    kernels = (step.kernel for step in lowered.plan.steps if isinstance(step, KernelStep))
-    origins = (k.origins for k in kernels if names and lowered.functions[k.name] == names[-1])
+    origins = (
+        k.origins for k in all_kernels(lowered.plan) if names and lowered.functions[k.name] == names[-1]
+    )
     return next(origins, ())

@@ -13,18 +13,23 @@ from torch.fx import GraphModule
 
 from fxstack_inductor.codegen.c.module import CSource, c_source
 from fxstack_inductor.codegen.host.build import host_steps
-from fxstack_inductor.codegen.host.native import native_program
 from fxstack_inductor.codegen.host.native_calls import through_shim
+from fxstack_inductor.codegen.host.native_program import native_program
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.nodes import ExternCall, Layout
+from fxstack_inductor.lower.nested.calls import NestedCall
+from fxstack_inductor.lower.nested.graphs import NestedGraph, NestedGraphs
+from fxstack_inductor.lower.nested.results import results_of
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
-from fxstack_inductor.schedule.outvariants import draws_bernoulli
+from fxstack_inductor.schedule.nested import takes_plain_operands, unbound_symbols, with_kernel_names
+from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
 from fxstack_inductor.schedule.plan import plan
-from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
+from fxstack_inductor.schedule.steps import Body, Plan, all_bodies, all_kernels, show_plan
 from fxstack_inductor.targets.c.artifact import Lowered, kernels_of
 from fxstack_interchange.passes import Pass, run_passes
 
@@ -48,13 +53,14 @@ class CPrinting:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """The kernels of the schedule, in order."""
-        return [step.kernel for step in self.plan.steps if isinstance(step, KernelStep)]
+        """The kernels of the schedule and of the functions in its loops, in order."""
+        return all_kernels(self.plan)
 
     @property
     def draws(self) -> bool:
         """Whether the host program draws random numbers itself."""
-        return any(draws_bernoulli(step) for step in self.plan.steps)
+        plans = [self.plan, *(body.plan for body in all_bodies(self.plan))]
+        return any(draws_bernoulli(step) for each in plans for step in each.steps)
 
     @property
     def c(self) -> CSource:
@@ -107,7 +113,8 @@ def print_host(state: CPrinting) -> CPrinting:
     """
     assert state.steps is not None
     source, calls = state.c, sum(map(through_shim, state.plan.steps))
-    if not (state.kernels or calls >= MIN_CALLS) or native_refusal(state.options) is not None:
+    loops = any(isinstance(step, NestedCall) for step in state.plan.steps)
+    if not (state.kernels or calls >= MIN_CALLS or loops) or native_refusal(state.options) is not None:
         checked = state.options.nan_asserts
         program = host_program(state.steps, source.functions, boxed=state.boxed, checks_numbers=checked)
         return replace(state, program=program)
@@ -133,14 +140,77 @@ C: Final = (
 )
 
 
-def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
-    """Return the generated code of a CPU graph; neither a compiler nor a certain machine is needed."""
-    scheduled = plan(lower_by_passes(Lowering(graph_module, options)), options)
+def lower_c(
+    graph_module: GraphModule,
+    options: InductorOptions,
+    *,
+    boxed: bool = False,
+    functions: NestedFunctions | None = None,
+) -> Lowered:
+    """Return the generated code of a CPU graph; neither a compiler nor a certain machine is needed.
+
+    ``functions`` are the functions of operators that this compilation has met.
+    """
+    functions = NestedFunctions(options) if functions is None else functions
+    lowering = Lowering(graph_module, options, nested=functions.graphs)
+    scheduled = plan(lower_by_passes(lowering), options)
     state = run_passes("c", C, CPrinting(scheduled, options, boxed), text)
     assert state.program is not None
     needed = state.program.native or bool(state.kernels) or state.draws
     c = state.c.text if needed else ""
-    return Lowered(scheduled, c, state.program, state.c.functions, graph_module, options)
+    return Lowered(
+        scheduled, c, state.program, state.c.functions, graph_module, options, functions.lowered_of
+    )
+
+
+class NestedFunctions:
+    """The functions that operators of one compilation call, each lowered once."""
+
+    def __init__(self, options: InductorOptions) -> None:
+        self.options = options
+        native = native_refusal(options) is None
+        self.graphs = NestedGraphs(schedule=self.body_of if native else None)
+        self._lowered: dict[NestedGraph, Lowered] = {}
+        self._bodies: dict[tuple[NestedGraph, tuple[Layout | None, ...], bool], Body | None] = {}
+
+    def lowered_of(self, graph: NestedGraph) -> Lowered:
+        """Return the generated code of ``graph`` as a program of its own."""
+        if graph not in self._lowered:
+            self._lowered[graph] = lower_c(graph.module, self.options, functions=self)
+        return self._lowered[graph]
+
+    def body_of(self, graph: NestedGraph, layouts: tuple[Layout | None, ...], exclusive: bool) -> Body | None:
+        """Return ``graph`` as a function of the host program; see ``results_of`` for the other arguments.
+
+        None if its results are numbers or have other shapes, or if it reads sizes that are no operands.
+        """
+        key = (graph, layouts, exclusive)
+        if key not in self._bodies:
+            self._bodies[key] = None
+            name = f"nested_{len(self._bodies) - 1}"
+            self._bodies[key] = self._scheduled(graph, layouts, name, exclusive=exclusive)
+        return self._bodies[key]
+
+    def _scheduled(
+        self, graph: NestedGraph, layouts: tuple[Layout | None, ...], name: str, *, exclusive: bool
+    ) -> Body | None:
+        """Return the scheduled function ``name``, or None; see ``body_of``."""
+        lowering = Lowering(graph.module, self.options, nested=self.graphs, prefix=f"{name}_")
+        program = lower_by_passes(lowering)
+        found = results_of(program, layouts, _writes_into_memory, exclusive=exclusive)
+        if found is None or program.mutations:
+            return None
+        program.outputs[:] = found.nodes
+        program.steps += found.copies
+        scheduled = plan(program, self.options)
+        if not unbound_symbols(scheduled) and takes_plain_operands(program):
+            return Body(name, with_kernel_names(scheduled, name.replace("nested", "kernel")), found)
+        return None
+
+
+def _writes_into_memory(call: ExternCall) -> bool:
+    """Whether the host program provides the memory of a call's results."""
+    return isinstance(call, NestedCall) or out_variant(call) is not None
 
 
 def native_refusal(options: InductorOptions) -> str | None:

@@ -48,7 +48,7 @@ def _timed_name(record: records.Record) -> str:
     match record:
         case records.Launch():
             return record.kernel.name
-        case records.Call():
+        case records.Call() | records.Nested():
             return str(getattr(record.step, "name", ""))
     return ""
 

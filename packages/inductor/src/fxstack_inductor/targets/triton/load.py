@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from fxstack_inductor.codegen.host.native_device import RECORDS, native_device_p
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import link_constants
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
+from fxstack_inductor.lower.nested.graphs import NestedGraph
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
@@ -78,12 +81,36 @@ def load_triton(
     device = _only_device(lowered.plan)
     if not interpreted and device is not None and _natively(lowered, options):
         return lowered, load_native(lowered, options, Driver(), {device: _capability(device)})
-    namespace = {**link_constants(lowered.program.constants), SOURCE: lowered.host}
+    constants = _link_functions(lowered.program.constants, options)
+    namespace = {**link_constants(constants), SOURCE: lowered.host}
     if lowered.source.functions:
         add = _interpreted_kernels if interpreted else _device_kernels
         namespace |= add(lowered, options)
     exec(compile(lowered.host, name, "exec"), namespace)  # noqa: S102 - generated just above
     return lowered, namespace["call"]
+
+
+def _link_functions(constants: Mapping[str, Any], options: InductorOptions) -> dict[str, Any]:
+    """Return ``constants`` with compiled functions in place of the functions that operators call, each compiled once.
+
+    A function without tensors on a GPU (the condition of a loop with a counter on the CPU) runs by ATen's operators.
+    """
+    inner = replace(options, cuda_graphs=False)
+    compiled: dict[NestedGraph, Any] = {}
+    for value in constants.values():
+        if isinstance(value, NestedGraph) and value not in compiled:
+            device = uses_interpreter() or on_cuda(value.module)
+            compiled[value] = _function(value, inner) if device else value.module
+    return {
+        name: compiled[value] if isinstance(value, NestedGraph) else value
+        for name, value in constants.items()
+    }
+
+
+def _function(graph: NestedGraph, options: InductorOptions) -> Compiled:
+    """Return the compiled form of a function that an operator calls."""
+    call = compile_for_device(graph.module, options)
+    return (lambda *args: call(*args)[0]) if graph.is_single else call
 
 
 def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
@@ -104,7 +131,8 @@ def load_native(
     ((device, capability),) = capabilities.items()
     program = native_device_program(lowered.plan, functions, device, boxed=lowered.boxed)
     launchers = Launchers(driver, options)
-    namespace = {**link_constants(program.constants), SOURCE: program.source}
+    constants = _link_functions(program.constants, options)
+    namespace = {**link_constants(constants), SOURCE: program.source}
     namespace["raise_launch_error"] = launchers.refuse
     cubins = load_cubins(lowered.source, capability, options)
     namespace[RECORDS] = _records(program, cubins, launchers)

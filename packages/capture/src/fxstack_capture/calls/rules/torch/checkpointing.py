@@ -51,6 +51,21 @@ def checkpoint(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: Kwargs)
     return _inline(trace, args, options)
 
 
+def _call_operator(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Call an operator of checkpoints, the first argument: a checkpoint that is not reentrant."""
+    return trace.calls.call(_checkpoint.checkpoint, args[1:], {**kwargs, "use_reentrant": False})
+
+
+RULES.add(
+    _call_operator,
+    *(
+        type(operator).__call__
+        for name in ("tag_activation_checkpoint", "wrap_activation_checkpoint")
+        if (operator := getattr(torch.ops.higher_order, name, None)) is not None
+    ),
+)
+
+
 def _inline(trace: Trace, args: Args, kwargs: Kwargs) -> Any:
     """Call the function of a checkpoint, the first of ``args``, and tag its nodes for recomputation."""
     function, *inputs = args

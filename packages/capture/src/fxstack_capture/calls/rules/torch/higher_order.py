@@ -30,10 +30,17 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
 
 
-@RULES.rule(invoke_subgraph_placeholder, torch_compat.maybe_compile_and_run_fn)
+@RULES.rule(torch_compat.maybe_compile_and_run_fn)
 def _inline(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """Call the first argument with the others: a region that other compilers keep separate or compile once."""
+    """Call the first argument with the others: a function that other compilers compile on its own."""
     return trace.calls.call(args[0], args[1:], kwargs)
+
+
+@RULES.rule(invoke_subgraph_placeholder)
+def _call_region(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+    """Call a function of ``torch.compiler.nested_compile_region``: the node names its graph as the identifier."""
+    function, *operands = args
+    return trace.torch.call(torch.ops.higher_order.invoke_subgraph, (function, "subgraph", *operands), kwargs)
 
 
 def _call_compiled(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:

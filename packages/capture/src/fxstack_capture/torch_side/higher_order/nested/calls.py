@@ -152,6 +152,9 @@ class GraphsOfCall:
     def write_back(self, written: Sequence[Written], values: Tensors) -> None:
         """Record the writes of the functions to outer tensors. ``values``: the tensors after the call."""
         for each, value in zip(written, values, strict=True):
+            # All results of an operator require grad. The traced function has shown whether this one does.
+            if value.requires_grad and not each.base.requires_grad:
+                value = self.tracer.record(torch.Tensor.detach, (value,), {})
             self.tracer.record(torch.Tensor.copy_, (each.base, value), {})
 
     def current_values(self, nodes: Sequence[fx.Node], written: Sequence[Written]) -> tuple[fx.Node, ...]:
