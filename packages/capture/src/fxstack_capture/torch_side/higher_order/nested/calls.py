@@ -153,9 +153,9 @@ class GraphsOfCall:
         """Record the writes of the functions to outer tensors. ``values``: the tensors after the call."""
         for each, value in zip(written, values, strict=True):
             # All results of an operator require grad. The traced function has shown whether this one does.
-            without_history = value.requires_grad and not each.base.requires_grad
-            source = self.tracer.record(torch.Tensor.detach, (value,), {}) if without_history else value
-            self.tracer.record(torch.Tensor.copy_, (each.base, source), {})
+            has_history = each.base.requires_grad or not value.requires_grad
+            new = value if has_history else self.tracer.record(torch.Tensor.detach, (value,), {})
+            self.tracer.record(torch.Tensor.copy_, (each.base, new), {})
 
     def current_values(self, nodes: Sequence[fx.Node], written: Sequence[Written]) -> tuple[fx.Node, ...]:
         """Return ``nodes``, with copies in place of the tensors that the outer graph overwrites after the call."""

@@ -54,6 +54,9 @@ class Lifting:
 
     def __exit__(self, *_error: object) -> None:
         self.end()
+        for node in (self._first, *self._values):
+            if not node.users:  # an error leaves the nodes of a function, and the trace then ends
+                self._tracer.builder.graph.erase_node(node)
 
     def end(self) -> None:
         """Turn the layers on again."""
