@@ -51,7 +51,7 @@ class GraphBuilder:
         self._last_placeholder: fx.Node = self.graph._root
         self._nodes: dict[int, fx.Node] = {}
         self._entered: dict[int, Source] = {}
-        self._elements: dict[int, tuple[fx.Node, object]] = {}
+        self._elements: dict[int, tuple[fx.Node, object, torch.Tensor]] = {}
         self._alive: list[object] = []
         self.replaced: set[int] = set()
         """The ids of inputs whose data the replacement code replaces after the graph has run."""
@@ -99,7 +99,7 @@ class GraphBuilder:
         if key in self._entered:
             node = self.placeholder(self._entered[key], fake)
         elif key in self._elements:
-            parent, index = self._elements[key]
+            parent, index, _ = self._elements[key]
             node = self.graph.call_function(operator.getitem, (parent, index))
             node.meta.update(parent.meta, val=fake, example_value=fake)
         else:
@@ -156,6 +156,9 @@ class GraphBuilder:
 
     def mark(self) -> fx.Node:
         """Return the last node of the graph at present, for ``nodes_since`` and ``roll_back``."""
+        # An element of a result gets its node at its first use, which may move to a nested graph.
+        for _, _, element in [each for key, each in self._elements.items() if key not in self._nodes]:
+            self.node_of(element)
         return self.graph._root.prev
 
     def nodes_since(self, mark: fx.Node) -> list[fx.Node]:
@@ -287,7 +290,7 @@ class GraphBuilder:
             if isinstance(item, torch.Tensor):
                 if not self.is_known(item):
                     self._alive.append(item)
-                    self._elements[id(item)] = node, index
+                    self._elements[id(item)] = node, index, item
                     if item._has_symbolic_sizes_strides and self._new_sizes(item):
                         self._bind_sizes(item, self.node_of(item))
             elif isinstance(item, (*SYMBOLIC, tuple, list, dict)):
