@@ -75,7 +75,7 @@ NAMES = {
         """
     },
     "higher-order operators": {
-        "torch._higher_order_ops.base_hop": "BaseHOP",
+        "torch._higher_order_ops.base_hop": "BaseHOP FunctionWithNoFreeVars",
         "torch._higher_order_ops.foreach_map": "_foreach_map=foreach_map_operator",
         "torch._higher_order_ops": """
             associative_scan foreach_map map=map_ scan utils=higher_order_utils while_loop

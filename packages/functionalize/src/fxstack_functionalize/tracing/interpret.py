@@ -32,7 +32,13 @@ from fxstack_functionalize.operators.substitutes import ONE_HOT
 from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.regions.outline import INVOKE
 from fxstack_functionalize.regions.table import NotSharedError, RegionTable
-from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, pytree
+from fxstack_functionalize.torch_compat import (
+    FakeTensor,
+    FunctionalTensorMode,
+    HigherOrderOperator,
+    OpOverload,
+    pytree,
+)
 from fxstack_functionalize.torch_state import autocast_dtypes, check_deterministic_setting
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, current_value
@@ -108,6 +114,7 @@ class CapturedRun:
         if isinstance(target, HigherOrderOperator):
             _forget_values(self.engine, args)
             target = (with_equal_draws if self.tracer.equal_draws else with_gradients)(target)
+            target = _kernel_of(target) or target
             return _with_gradient(node.target, self._call(target, args, self._load(node.kwargs)))
         return self._call(target, args, self._load(node.kwargs))
 
@@ -159,6 +166,19 @@ class CapturedRun:
         if path in self.owned:
             return self.owned[path]
         return operator.attrgetter(path)(self.module)
+
+
+def _kernel_of(target: object) -> Callable[..., Any] | None:
+    """Return the Python kernel of an operator that autograd and functionalisation pass through; None for others.
+
+    An operator of a program may have this kernel alone. Its operators are then those of the trace.
+    """
+    if not isinstance(target, HigherOrderOperator) or FunctionalTensorMode in target.python_key_table:
+        return None
+    keys = torch_compat.DispatchKey
+    if keys.Autograd in target.py_kernels or keys.Functionalize in target.py_kernels:
+        return None
+    return cast("Callable[..., Any] | None", target.py_kernels.get(keys.CompositeExplicitAutograd))
 
 
 def _with_gradient(target: object, result: Any) -> Any:

@@ -59,6 +59,7 @@ class BodyCall:
 def run_in_place(tracer: TracerProtocol, call: BodyCall, run: Callable[[], Any]) -> Any:
     """Return the result of ``run``, which calls the function in the interpreter, between two markers."""
     builder = tracer.builder
+    builder.mark()
     start = _mark(tracer, begin_body, ())
     result = run()
     fakes = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor) and builder.is_known(leaf)]

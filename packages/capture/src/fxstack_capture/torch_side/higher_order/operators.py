@@ -220,6 +220,8 @@ def call_operator(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwa
             _demand_pure_method(*args[:2])
         return tracer.record(operator, args, kwargs)
     roles = _roles(tracer, row, args, kwargs)
+    if isinstance(roles.function, torch_compat.FunctionWithNoFreeVars):
+        roles.function = tracer.trace.objects.load_attr(roles.function, "fn")
     if not callable(roles.function):
         raise graph_break("operator-function", f"{row.name} of a {type(roles.function).__qualname__}")
     run = partial(tracer.trace.calls.call, roles.function, roles.operands, dict(roles.inputs))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,9 +70,13 @@ RULES.add(
 
 
 @RULES.rule(torch_compat.foreach_map)
-def _foreach_map(trace: Trace, _fn: object, args: Args, kwargs: Kwargs) -> Any:
+def _foreach_map(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Record ``foreach_map(op, *operands)``, whose body calls ``op`` for each element of the lists."""
-    return trace.calls.call(torch_compat.foreach_map_operator, (_for_each, *args), kwargs)
+    if not args:
+        return trace.interp.call_function(fn, args, kwargs)  # raises eager's error
+    body = partial(_for_each, args[0])
+    vars(body)["__wrapped__"] = args[0]  # for messages
+    return trace.calls.call(torch_compat.foreach_map_operator, (body, *args[1:]), kwargs)
 
 
 def _for_each(op: Callable[..., Any], *operands: Any) -> Any:
