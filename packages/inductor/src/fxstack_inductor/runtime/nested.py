@@ -38,12 +38,12 @@ def switch(index: Any, branches: Sequence[Function], operands: Values) -> Values
 
 def while_loop(holds: Function, body: Function, carries: Values, additional: Values = ()) -> Values:
     """Run ``body`` on its results as long as ``holds`` is true; without an iteration, return copies."""
-    if not holds(*carries, *additional):
+    if not _is_true(holds(*carries, *additional)):
         return tuple(map(_copy, carries))
     values = tuple(carries)
     while True:
         values = body(*values, *additional)
-        if not holds(*values, *additional):
+        if not _is_true(holds(*values, *additional)):
             return values
 
 
@@ -52,7 +52,7 @@ def while_loop_stack_output(
 ) -> Values:
     """Run a loop as ``while_loop`` does, and return the carries of all iterations, stacked."""
     values, steps = tuple(carries), []
-    while holds(*values, *additional):
+    while _is_true(holds(*values, *additional)):
         values = body(*values, *additional)
         steps.append(values)
     if not steps:
@@ -123,6 +123,11 @@ def _stack_of(value: Any, length: int) -> torch.Tensor | None:
     if not isinstance(value, torch.Tensor):
         return None
     return torch.empty((length, *value.shape), dtype=value.dtype, device=value.device)
+
+
+def _is_true(condition: Any) -> bool:
+    """Return the truth of a condition's result, which may be in a tuple."""
+    return bool(condition[0] if isinstance(condition, tuple) else condition)
 
 
 def _copy(value: Any) -> Any:

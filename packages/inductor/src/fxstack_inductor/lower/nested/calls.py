@@ -203,7 +203,9 @@ def _has_steps(form: Form) -> bool:
         isinstance(form.predicate, Node) and form.predicate.dtype is torch.bool
     ):
         return False
-    return operands and tensors and bool(form.kind != "scan" or form.sliced)
+    if form.kind == "scan" and (not form.sliced or (not form.carried and form.sliced[0].shape[0] == 0)):
+        return False  # eager rejects a map over no slices
+    return operands and tensors
 
 
 # --- layouts of operands and results ------------------------------------------------------------------

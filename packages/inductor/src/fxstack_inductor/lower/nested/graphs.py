@@ -13,7 +13,7 @@ from torch.fx import Node as FxNode
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.ir.nodes import Layout, Node
-from fxstack_inductor.lower.node_queries import has_effect
+from fxstack_inductor.lower.node_queries import has_effect, mutates_tensor
 from fxstack_interchange.torch_facts.effects import must_run
 
 
@@ -106,13 +106,15 @@ def _attribute(value: object) -> object:
 
 
 def _is_compilable(function: object) -> bool:
-    """Whether ``function`` is a graph of operators whose placeholders and results have fake values."""
+    """Whether ``function`` is a functional graph of operators whose placeholders and results have fake values."""
     if not isinstance(function, GraphModule):
         return False
     for node in function.graph.nodes:
         if node.op not in {"placeholder", "get_attr", "call_function", "output"}:
             return False
         if node.op in {"placeholder", "call_function"} and "val" not in node.meta:
+            return False
+        if node.op == "call_function" and mutates_tensor(node):
             return False
     (output,) = function.graph.find_nodes(op="output")
     results = output.args[0]
@@ -173,10 +175,14 @@ def _form_of(numbers: Mapping[FxNode, int]) -> Callable[[Any], Hashable]:
                 return ("dict", *((key, form(item)) for key, item in value.items()))
             case slice():
                 return ("slice", form(value.start), form(value.stop), form(value.step))
-            case torch.Tensor():
-                return id(value)
-            case _:
+            case None | bool() | int() | float() | complex() | str() | torch.dtype() | torch.device():
                 return (type(value).__name__, repr(value))
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+                return (type(value).__name__, str(value))
+            case torch.layout() | torch.memory_format():
+                return str(value)
+            case _:
+                return id(value)
 
     return form
 
