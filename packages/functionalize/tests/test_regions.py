@@ -1,6 +1,5 @@
 """Shared regions: equal parts of a captured graph are found, traced once and called, with the results of the parts alone."""
 
-import pytest
 import torch
 from helpers import run_graph, save_everything
 from torch.fx import Interpreter, symbolic_trace
