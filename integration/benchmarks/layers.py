@@ -22,7 +22,7 @@ import time
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 STAGES = ("capture", "functionalize", "partition", "inductor")
 
@@ -39,9 +39,9 @@ class Gpt2Block(nn.Module):
         b, t, d = x.shape
         parts = self.attend(self.ln1(x)).split(d, dim=2)
         q, k, v = (part.view(b, t, self.heads, d // self.heads).transpose(1, 2) for part in parts)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.project(y.transpose(1, 2).reshape(b, t, d))
-        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
+        return x + self.down(functional.gelu(self.up(self.ln2(x)), approximate="tanh"))
 
 
 class VitBlock(nn.Module):
@@ -79,10 +79,10 @@ class LlamaBlock(nn.Module):
             first, second = z.chunk(2, dim=-1)
             return z * cos + torch.cat((-second, first), dim=-1) * sin
 
-        y = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
+        y = functional.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
         x = x + self.o(y.transpose(1, 2).reshape(b, t, -1))
         y = self.ln2(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
 
 
 BLOCKS = {"gpt2": Gpt2Block, "vit": VitBlock, "llama": LlamaBlock}

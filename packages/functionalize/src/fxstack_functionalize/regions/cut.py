@@ -13,7 +13,7 @@ from fxstack_functionalize.regions.table import REGION, NotSharedError, Region, 
 from fxstack_functionalize.torch_compat import OpOverload
 from fxstack_interchange import InputKind, OutputKind, Partition, Stage
 from fxstack_interchange.modules import make_graph_module
-from fxstack_interchange.torch_facts.effects import draws, is_ordered, must_run
+from fxstack_interchange.torch_facts.effects import is_ordered, must_run
 
 
 def make_region(table: RegionTable, name: str, traced: TracedBody) -> Region:
@@ -53,12 +53,10 @@ def _check_info(info: GraphInfo) -> None:
 
 
 def _check_nodes(graph: Graph) -> None:
-    """Raise NotSharedError for nodes whose order, or whose number of runs, the program can observe."""
+    """Raise NotSharedError for nodes with effects. Calls of bodies that draw random numbers keep their order."""
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if draws(node):
-            raise NotSharedError(f"{node.target} draws random numbers")
         if is_ordered(node.target) or (must_run(node) and not node.users):
             raise NotSharedError(f"{node.target} has an effect")
         if "unbacked_bindings" in node.meta:

@@ -91,6 +91,7 @@ class AtenTracer(PythonKeyTracer):
         """See ``Captured.equal_draws``."""
         self.graph = Graph(tracer_cls=PythonKeyTracer)
         self.root = torch.nn.Module()
+        self.graph.owning_module = self.root  # where ``effects.nested_graphs`` finds the nested graphs
         self.tensor_attrs: dict[Any, str] = {}
         self.record_stack_traces = False
         self.tensor_tracker = TensorMap()

@@ -25,7 +25,7 @@ from fxstack_interchange import (
     StageGraph,
 )
 from fxstack_interchange.modules import make_graph_module
-from fxstack_interchange.torch_facts.effects import is_ordered, must_run
+from fxstack_interchange.torch_facts.effects import draws, is_ordered, must_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def has_effect(node: Node) -> bool:
             or is_ordered(target)
             or node.is_impure()
         )
-    return bool(node.is_impure())
+    return draws(node) or bool(node.is_impure())
 
 
 def copy_back_in_graph(

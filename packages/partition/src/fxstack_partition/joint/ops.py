@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import Node
 
-from fxstack_interchange.torch_facts.effects import is_ordered, must_run
+from fxstack_interchange.torch_facts.effects import draws, is_ordered, must_run
 from fxstack_partition.torch_compat import HigherOrderOperator, OpOverload
 
 
@@ -245,7 +245,9 @@ def kind_of(node: Node) -> OpKind:
     if must_run(node) and not any(item.users for item in _results(node)):
         return OpKind.EFFECT
     if isinstance(node.target, HigherOrderOperator):
-        return OpKind.EFFECT if is_ordered(node.target) else OpKind.HIGHER_ORDER
+        if is_ordered(node.target):
+            return OpKind.EFFECT
+        return OpKind.RANDOM if draws(node) else OpKind.HIGHER_ORDER
     kind = _kind_of_overload(node.target) if isinstance(node.target, OpOverload) else None
     if kind is not None:
         return kind
