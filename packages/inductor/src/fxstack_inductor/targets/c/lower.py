@@ -124,6 +124,7 @@ def print_host(state: CPrinting) -> CPrinting:
 def text(state: CPrinting) -> str:
     """Return the schedule, the kernels in C and the host program as text."""
     parts = [show_plan(state.plan)]
+    parts += [f"{body.name}:\n{show_plan(body.plan)}" for body in all_bodies(state.plan)]
     if state.source is not None:
         parts.append(kernels_of(state.source.text))
     if state.program is not None:
