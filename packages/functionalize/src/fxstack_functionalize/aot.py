@@ -158,22 +158,42 @@ def aot(
         pure_options = replace(options, functional_random=False)
         return use_generator(compile_graph(pure_module, inputs, options=pure_options))
 
-    def trace_graph() -> Traced:
-        traced = trace(captured, request, decompositions)
-        if options.verify:
-            verify(traced.stage_graph)
-        if request.regions is not None and on_regions is not None:
-            on_regions(request.regions.report())
-        return traced
-
     entry = CacheEntry(store, captured, request, options)
+    trace_graph = partial(_trace_graph, captured, request, decompositions, options, on_regions)
+    return _restored_or_compiled(entry, trace_graph, stages, inference_compiler or fw_compiler, options)
+
+
+def _trace_graph(
+    captured: Captured,
+    request: TraceRequest,
+    decompositions: Decompositions | None,
+    options: AotOptions,
+    on_regions: Callable[[Sequence[SharedRegion]], None] | None,
+) -> Traced:
+    """Trace the graph that ``aot`` compiles, and report the shared regions."""
+    traced = trace(captured, request, decompositions)
+    if options.verify:
+        verify(traced.stage_graph)
+    if request.regions is not None and on_regions is not None:
+        on_regions(request.regions.report())
+    return traced
+
+
+def _restored_or_compiled(
+    entry: CacheEntry,
+    trace_graph: Callable[[], Traced],
+    stages: Stages,
+    inference: Compiler,
+    options: AotOptions,
+) -> Callable[..., Any]:
+    """Return the program that ``entry`` finds on disk, or trace and compile the graph."""
     stored = entry.find()
     if stored is not None:
         recreated = RecreatedGraphs(trace_graph, stages, make_runner())
         restored = from_disk(stored, entry, recreated, options)
         if restored is not None:
             return restored
-    return _compile_traced(trace_graph(), stages, inference_compiler or fw_compiler, entry, options)
+    return _compile_traced(trace_graph(), stages, inference, entry, options)
 
 
 def _request_of(options: AotOptions) -> TraceRequest:

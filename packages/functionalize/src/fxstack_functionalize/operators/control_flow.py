@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import setitem
 from typing import Any, cast
 
 import torch
@@ -407,13 +408,25 @@ def _results_of(body: Any) -> list[Any]:
     return [getattr(node, "meta", {}).get("val") for node in output.args[0]]
 
 
-def _has_torchs_rule(body: Any) -> bool:
+def _has_torchs_rule(body: Any, operands: Values) -> bool:
     """Return whether torch's own rule can differentiate a ``scan`` or ``map`` over ``body``.
 
-    The rule handles calls at the top of a graph, with floating-point results. It fails if the nested graph makes
-    numbers of tensors (``_has_sizes_from_data``).
+    The rule handles calls at the top of a graph, with tensors alone and floating-point results. It fails if the
+    nested graph writes, or makes numbers of tensors (``_has_sizes_from_data``).
     """
-    return not _INSIDE.get() and all(map(_is_float, _results_of(body))) and not _has_sizes_from_data(body)
+    if _INSIDE.get() or not all(isinstance(operand, Tensor) for operand in operands):
+        return False
+    return all(map(_is_float, _results_of(body))) and not _writes(body) and not _has_sizes_from_data(body)
+
+
+def _writes(body: Any) -> bool:
+    """Return whether a nested graph assigns items or calls methods in place."""
+    graph = getattr(body, "graph", None)
+    nodes = graph.nodes if graph is not None else ()
+    return any(
+        node.target is setitem or (node.op == "call_method" and str(node.target).endswith("_"))
+        for node in nodes
+    )
 
 
 def _has_sizes_from_data(body: Any) -> bool:
@@ -433,7 +446,7 @@ def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
     """Call the operator ``scan``, by torch's rule of its gradient if the rule applies."""
     operands = _apart((*init, *xs, *further))
     carries, slices = len(init), len(xs)
-    has_torchs_rule = len(_results_of(body)) > carries and _has_torchs_rule(body)
+    has_torchs_rule = len(_results_of(body)) > carries and _has_torchs_rule(body, operands)
     if not has_torchs_rule and needs_gradient(operands):
         return _apply(_Scan, body, (carries, slices), *operands)
     rest = tuple(operands[carries + slices :])
@@ -443,7 +456,7 @@ def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
 def map_(body: Body, xs: Values, further: Values) -> Any:
     """Call the operator of ``map``, by torch's rule of its gradient if the rule applies."""
     operands = _apart((*xs, *further))
-    if not _has_torchs_rule(body) and needs_gradient(operands):
+    if not _has_torchs_rule(body, operands) and needs_gradient(operands):
         return _apply(_Scan, body, (0, len(xs)), *operands)
     return _OPERATORS.map_impl(_with_rules(body), operands[: len(xs)], tuple(operands[len(xs) :]))
 

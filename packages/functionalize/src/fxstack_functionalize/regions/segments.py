@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -121,7 +120,7 @@ def _key(segment: Segment, labels: tuple[int, ...]) -> Hashable | None:
     return kinds, labels, wiring, tuple(number[node] for node in segment.results)
 
 
-def _requires_grad(value: Any) -> bool:
+def _requires_grad(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 

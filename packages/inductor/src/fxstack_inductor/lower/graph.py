@@ -203,7 +203,7 @@ class Lowering:
         value = node.meta.get("val")
         if node.target is operator.getitem:
             return self._getitem(node)
-        if isinstance(value, torch.SymInt) and self._is_bound(value):
+        if isinstance(value, torch.SymInt) and self.symbols.knows(value):
             if node in self.asserted and is_simplified(value):
                 self._append_host_call(node)
                 self.unsimplified[node] = HostValue(node.name)
@@ -216,7 +216,7 @@ class Lowering:
         if launch is not None:
             return self._launch(node, launch)
         rule = self.chosen.get(node.name) or self.rules.get(node.target)
-        if rule is not None and not self._has_known_sizes(value):
+        if rule is not None and not self.symbols.knows_sizes(value):
             self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))
         elif rule is not None and self._can_become_loops(node):
             try:
@@ -258,19 +258,6 @@ class Lowering:
             raise error
         LOG.info("lowering %s (%s) failed; it runs in ATen", node.name, node.target, exc_info=error)
         self.program.fallbacks.append(Fallback(node.name, str(node.target), repr(error), defect=True))
-
-    def _is_bound(self, value: torch.SymInt) -> bool:
-        """Whether the host knows every symbol in the size ``value`` before the next step runs."""
-        try:
-            return all(v.name in self.symbols.bound for v in size_expr(value).variables)
-        except NotLowered:
-            return False
-
-    def _has_known_sizes(self, value: object) -> bool:
-        """Whether the host knows all sizes of the result before the call runs; a kernel's loops need them."""
-        results = value if isinstance(value, (tuple, list)) else (value,)
-        shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
-        return all(map(self._is_bound, symbolic(tuple(shapes))))
 
     def _getitem(self, node: FxNode) -> Any:
         """Return an item of a result with several parts; the host takes it if the result is a host value."""
@@ -376,7 +363,7 @@ class Lowering:
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
         if calls_nested_graphs(node):
             args, kwargs = map_functions(args, node.target, self.nested), {}
-            nested = nested_call(node, args, self.nested) if self._has_known_sizes(value) else None
+            nested = nested_call(node, args, self.nested) if self.symbols.knows_sizes(value) else None
             if nested is not None:
                 self.program.steps += nested[0]
                 return nested[1] if isinstance(value, (tuple, list)) else nested[1][0]

@@ -129,7 +129,7 @@ def _layered(rule: Rule) -> Rule:
     return apply
 
 
-def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def cond(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``: trace both branches as nested graphs."""
     pred, true_fn, false_fn, operands = bind_arguments(args, kwargs, "pred true_fn false_fn operands")
     flat, spec = subgraphs.flatten(tracer, operands)
@@ -154,7 +154,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return subgraphs.unflatten(tracer, branches.values_of(tracer, joined, results), yes.spec)
 
 
-def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def while_loop(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)``."""
     names = "cond_fn body_fn carried_inputs additional_inputs"
     cond_fn, body_fn, carried, additional = bind_arguments(args, kwargs, names)
@@ -227,19 +227,19 @@ def _over_slices(
     return subgraphs.unflatten(tracer, leaves, body.spec)
 
 
-def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def map_(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``map_impl(f, xs, pos_args)``."""
     fn, xs, additional = bind_arguments(args, kwargs, "f xs pos_args")
     return _over_slices(tracer, _OPERATORS.map_impl, fn, ((), list(xs), additional))
 
 
-def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def scan(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``scan(combine_fn, init, xs, additional_inputs)``."""
     fn, init, xs, additional = bind_arguments(args, kwargs, "combine_fn init xs additional_inputs")
     return _over_slices(tracer, _OPERATORS.scan, fn, (init, list(xs), additional))
 
 
-def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def associative_scan(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``associative_scan(combine_fn, xs, additional_inputs)``."""
     fn, xs, additional = bind_arguments(args, kwargs, "combine_fn xs additional_inputs")
     further = tensors_of(additional)

@@ -38,6 +38,19 @@ class Symbols:
             if isinstance(stride, torch.SymInt):
                 self.bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
 
+    def knows(self, value: torch.SymInt) -> bool:
+        """Whether the host knows every symbol in the size ``value`` before the next step runs."""
+        try:
+            return all(var.name in self.bound for var in size_expr(value).variables)
+        except NotLowered:
+            return False
+
+    def knows_sizes(self, value: object) -> bool:
+        """Whether the host knows all sizes of a result before the call runs; a kernel's loops need them."""
+        results = value if isinstance(value, (tuple, list)) else (value,)
+        shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
+        return all(map(self.knows, symbolic(tuple(shapes))))
+
     def bind(self, expr: Expr, binding: SymbolBinding) -> None:
         """Let ``binding`` give the value of ``expr``, which is a symbol or a sum.
 
