@@ -421,7 +421,8 @@ def _writes(body: Any) -> bool:
     graph = getattr(body, "graph", None)
     nodes = graph.nodes if graph is not None else ()
     return any(
-        node.target is setitem or (node.op == "call_method" and str(node.target).endswith("_")) for node in nodes
+        node.target is setitem or (node.op == "call_method" and str(node.target).endswith("_"))
+        for node in nodes
     )
 
 
