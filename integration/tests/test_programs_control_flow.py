@@ -437,3 +437,18 @@ def test_a_written_tensor_has_the_history_of_what_was_written(backend):
             results.append((fn(x), buffer.clone(), buffer.requires_grad))
         torch.testing.assert_close(results[1][:2], results[0][:2])
         assert results[1][2] == results[0][2]
+
+
+def test_a_region_in_a_branch_draws_the_numbers_of_eager():
+    def region(ops, x):
+        return ops.region(lambda x: (F.dropout(x, 0.5), x * 1)[1], x) + torch.rand_like(x)
+
+    def fn(ops, x):
+        return ops.cond(x.sum() > 0, lambda x: region(ops, x), lambda x: x * 1, (x,))
+
+    x, results = torch.ones(8, requires_grad=True), []
+    compiled = fxstack.compile(functools.partial(fn, TORCHS), backend="aot_eager")
+    for f in (functools.partial(fn, PLAIN), compiled):
+        torch.manual_seed(0)
+        results.append(f(x))
+    torch.testing.assert_close(*results)

@@ -90,6 +90,11 @@ class _NestedGraph(Interpreter):
 
     def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Pass the current state through a higher-order operator inside of a graph. Other calls run as usual."""
+        if target is _OPERATORS.invoke_subgraph:  # a shared region draws from the same state
+            body, _identifier, *operands = args
+            region = _NestedGraph(body, state_first=False)
+            region._mode = self._mode
+            return region.run(*operands)
         if target not in _THREADED:
             return super().call_function(target, args, kwargs)
         result, state = _THREADED[target](self._mode.state, *args)
