@@ -168,13 +168,20 @@ def aot(
         return traced
 
     entry = CacheEntry(store, captured, request, options)
-    stored = entry.find()
-    if stored is not None:
-        recreated = RecreatedGraphs(trace_graph, stages, make_runner())
-        restored = from_disk(stored, entry, recreated, options)
-        if restored is not None:
-            return restored
+    restored = _restore(entry, trace_graph, stages, options)
+    if restored is not None:
+        return restored
     return _compile_traced(trace_graph(), stages, inference_compiler or fw_compiler, entry, options)
+
+
+def _restore(
+    entry: CacheEntry, trace_graph: Callable[[], Traced], stages: Stages, options: AotOptions
+) -> Callable[..., Any] | None:
+    """Return the callable of a stored program; None if there is none that can be used."""
+    stored = entry.find()
+    if stored is None:
+        return None
+    return from_disk(stored, entry, RecreatedGraphs(trace_graph, stages, make_runner()), options)
 
 
 def _request_of(options: AotOptions) -> TraceRequest:

@@ -25,7 +25,9 @@ def demand_compilable_leaf(args: Sequence[Any]) -> None:
     trains = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
     if not trains and not args[_WRITTEN]:
         return
-    what = "trains through a leaf function" if trains else "calls a leaf function that writes to its arguments"
+    what = (
+        "trains through a leaf function" if trains else "calls a leaf function that writes to its arguments"
+    )
     raise UnsupportedGraphError(
         f"the graph {what}",
         why="a leaf function runs in plain Python, and its gradients and writes belong to each call",
