@@ -17,7 +17,7 @@ AFTERWARDS = """
 import torch._dynamo
 from fxstack_capture.torch_side.global_state import unloaded
 marked = next(f for f in unloaded._marked_functions() if f.__name__ == "add")
-behind = unloaded._held(marked)["fn"]
+behind = unloaded._closure_values(marked)["fn"]
 before = getattr(behind, "__dynamo_disable")
 assert before.__module__ == unloaded.__name__
 assert torch.equal(marked(torch.ones(2), 1), torch.full((2,), 2.0))
