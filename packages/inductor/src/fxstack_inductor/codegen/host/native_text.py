@@ -19,7 +19,8 @@ TEMPLATE = """{header}
 
 static FX_PLAINLY fx_object* fxstack_call(fx_object* self, fx_object* const* arguments, int64_t count) {{
   fx_object* o[{objects}] = {{0}};
-  void* t[{tensors}] = {{0}};
+  void *t[{tensors}] = {{0}}, *x[{inputs}];
+  fx_places places = {{self, o, t, x, 0}};
   fx_object* result = 0;
   void* thread = 0;
   int32_t error = 0, failed = 0;
@@ -73,8 +74,41 @@ def callback(parameters: Sequence[str], lines: Sequence[str]) -> str:
 
 
 @dataclass
+class Tables:
+    """Static tables of numbers, which functions of ``host.h`` read in loops."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    """Names of the tables by their numbers; equal tables are one."""
+    layouts: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """Positions of layouts in the array of all layouts."""
+    length: int = 0
+    """The length of the array of all layouts."""
+
+    def rows(self, rows: Sequence[Sequence[int]]) -> str:
+        """Return the C expressions of a table with ``rows``, and of the number of rows, as two arguments."""
+        text = ",".join(str(number) for row in rows for number in row)
+        return f"{self.names.setdefault(text, f'fx_table_{len(self.names)}')}, {len(rows)}"
+
+    def layout(self, numbers: tuple[int, ...]) -> int:
+        """Return the position of ``numbers``: the number of dimensions, sizes, strides, and what a function needs besides."""
+        if numbers not in self.layouts:
+            self.layouts[numbers] = self.length
+            self.length += len(numbers)
+        return self.layouts[numbers]
+
+    def text(self) -> str:
+        """Return the declarations in C."""
+        arrays = {name: text for text, name in self.names.items()}
+        arrays["fx_layouts"] = ",".join(str(number) for layout in self.layouts for number in layout) or "0"
+        return "\n".join(f"static const int64_t {name}[] = {{{text}}};" for name, text in arrays.items())
+
+
+@dataclass
 class CText(CodeWriter):
-    """The lines of the function. Its places ``o[k]`` and ``t[k]`` keep objects and tensor handles alive."""
+    """The lines of the function. Its places ``o[k]`` and ``t[k]`` keep objects and tensor handles alive.
+
+    ``x[k]`` are handles of inputs, which the caller keeps alive.
+    """
 
     INDENT = "  "
 
@@ -84,6 +118,8 @@ class CText(CodeWriter):
     """Positions of the objects that are bound to the program, by name."""
     callbacks: dict[str, str] = field(default_factory=dict, init=False)
     """Names of Python functions by their text."""
+    tables: Tables = field(default_factory=Tables, init=False)
+    """The tables that the program reads in loops."""
     owned: dict[str, list[str]] = field(default_factory=dict, init=False)
     """The places that keep a variable's value, and its views, alive."""
     rare: set[str] = field(default_factory=set, init=False)
@@ -98,6 +134,7 @@ class CText(CodeWriter):
             before=before,
             objects=max(self.counts["o"], 1),
             tensors=max(self.counts["t"], 1),
+            inputs=max(self.counts["x"], 1),
             body="\n".join(self.lines),
             entry=ENTRY,
         )
@@ -127,7 +164,7 @@ class CText(CodeWriter):
     # --- places -----------------------------------------------------------------------------------------
 
     def new(self, kind: str) -> str:
-        """Return a new place: ``o[k]`` for a Python object, or ``t[k]`` for a tensor handle."""
+        """Return a new place: ``o[k]`` for an object, ``t[k]`` for a tensor handle, ``x[k]`` for that of an input."""
         self.counts[kind] += 1
         return f"{kind}[{self.counts[kind] - 1}]"
 
@@ -155,14 +192,16 @@ class CText(CodeWriter):
                 self.line(f"if ({place}) fx_release(&thread, &{place});")
                 places.remove(place)
 
-    def release(self, name: str) -> None:
-        """Write the release of everything that keeps the value of ``name`` alive."""
-        for place in self.owned.pop(name, ()):
-            if place.startswith("o"):
-                self.lock(True)
-                self.line(f"fx_set(&{place}, 0);")
-            else:
-                self.line(f"fx_drop(&{place});")
+    def release(self, names: Iterable[str]) -> None:
+        """Write the release of everything that keeps the values of variables ``names`` alive."""
+        places = [place for name in names for place in self.owned.pop(name, ())]
+        objects = [(int(place[2:-1]),) for place in places if place.startswith("o")]
+        tensors = [(int(place[2:-1]),) for place in places if place.startswith("t")]
+        if objects:
+            self.lock(True)
+            self.line(f"fx_clear(o, {self.tables.rows(objects)});")
+        if tensors:
+            self.line(f"fx_drops(t, {self.tables.rows(tensors)});")
 
     # --- Python -----------------------------------------------------------------------------------------
 
