@@ -263,7 +263,7 @@ static int fx_put(fx_object* tuple, int64_t position, fx_object* item) {
   return !item || fx.PyTuple_SetItem(tuple, position, item);
 }
 
-/* --- loops over tables (codegen/host/native_tables.py): compilers take time for each statement ------- */
+/* --- loops over tables (codegen/host/native_text.py): compilers take time for each statement ------- */
 
 /* The arrays of a program. A code of a value is its position in an array, times 8, plus the number of the array; -1 is no value.
    A layout is a position in `layouts`: the number of dimensions, sizes, strides, and what a function needs besides. */

@@ -20,13 +20,6 @@ from fxstack_inductor.codegen.host.native_calls import UNDEFINED, ShimCall, shim
 from fxstack_inductor.codegen.host.native_integers import write_integer
 from fxstack_inductor.codegen.host.native_nested import Printed, write_nested
 from fxstack_inductor.codegen.host.native_numbers import Numbers
-from fxstack_inductor.codegen.host.native_tables import (
-    write_allocations,
-    write_inputs,
-    write_restrides,
-    write_results,
-    write_views,
-)
 from fxstack_inductor.codegen.host.native_text import (
     CText,
     ascii_name,
@@ -34,6 +27,11 @@ from fxstack_inductor.codegen.host.native_text import (
     callback,
     empty_tensor,
     returning,
+    write_allocations,
+    write_inputs,
+    write_restrides,
+    write_results,
+    write_views,
 )
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import PythonPrinter

@@ -14,9 +14,7 @@ from typing import Any, Protocol
 
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import identifier
-from fxstack_inductor.codegen.host.native_tables import Printer as TablePrinter
-from fxstack_inductor.codegen.host.native_tables import write_made, write_operands
-from fxstack_inductor.codegen.host.native_text import c_sizes
+from fxstack_inductor.codegen.host.native_text import TablePrinter, c_sizes, write_made, write_operands
 from fxstack_inductor.codegen.host.program import Memory
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
