@@ -172,8 +172,8 @@ static int fx_data(void* tensor, void** address) {
 }
 
 /* The addresses of some of the tensors in an array. */
-static int fx_addresses(void* const* tensors, const int* places, int count, void** addresses) {
-  for (int k = 0; k < count; k++)
+static int fx_addresses(void* const* tensors, const int64_t* places, int64_t count, void** addresses) {
+  for (int64_t k = 0; k < count; k++)
     if (fx_data(tensors[places[k]], &addresses[places[k]])) return -1;
   return 0;
 }
@@ -259,6 +259,105 @@ static int fx_count(int64_t got, int64_t wanted) {
   return -1;
 }
 
+static int fx_put(fx_object* tuple, int64_t position, fx_object* item) {
+  return !item || fx.PyTuple_SetItem(tuple, position, item);
+}
+
+/* --- loops over tables (codegen/host/native_text.py): compilers take time for each statement ------- */
+
+/* The arrays of a program. A code of a value is its position in an array, times 8, plus the number of the array; -1 is no value.
+   A layout is a position in `layouts`: the number of dimensions, sizes, strides, and what a function needs besides. */
+typedef struct {
+  fx_object* self; /* 4 */
+  fx_object** o;   /* 3 */
+  void **t, **x;   /* 0, 1 */
+  void* const* w;  /* 2 */
+} fx_places;
+
+static void* fx_handle(const fx_places* places, int64_t code) {
+  if (code < 0) return 0;
+  switch (code & 7) {
+    case 0: return places->t[code >> 3];
+    case 1: return places->x[code >> 3];
+    default: return places->w[code >> 3];
+  }
+}
+
+/* The objects of a list, kept. */
+static void fx_take(fx_object* list, int64_t count, fx_object** objects) {
+  for (int64_t k = 0; k < count; k++) objects[k] = fx_kept(fx.PyList_GetItem(list, k));
+}
+
+static int fx_tensors(fx_object* const* objects, int64_t count, void** handles) {
+  for (int64_t k = 0; k < count; k++)
+    if (!(handles[k] = fx_tensor(objects[k]))) return -1;
+  return 0;
+}
+
+/* Let Python copy inputs that are laid out otherwise. Rows: input, layout, the copy's place, and Python's function. */
+static int fx_restrides(const fx_places* places, const int64_t* layouts, const int64_t* rows, int64_t count) {
+  for (; count--; rows += 4) {
+    void** handle = &places->x[rows[0]];
+    const int64_t* layout = layouts + rows[1];
+    fx_object **copy = &places->o[rows[2]], *object = fx_object_of(*handle);
+    if (fx_laid_out(*handle, layout[0], layout + 1, layout + 1 + layout[0])) continue;
+    if (fx_call(fx.PyTuple_GetItem(places->self, rows[3]), &object, 1, copy, 1)) return -1;
+    if (!(*handle = fx_tensor(*copy))) return -1;
+  }
+  return 0;
+}
+
+/* Fresh tensors. Rows: layout, with dtype and device. */
+static int fx_empties(const int64_t* layouts, const int64_t* rows, int64_t count, void** made) {
+  for (int64_t k = 0; k < count; k++) {
+    const int64_t *layout = layouts + rows[k], dims = layout[0], *more = layout + 1 + 2 * dims;
+    if (!(made[k] = fx_empty(dims, layout + 1, layout + 1 + dims, more[0], more[1], more[2]))) return -1;
+  }
+  return 0;
+}
+
+/* Views. Rows: base, and layout with offset. */
+static int fx_views(const fx_places* places, const int64_t* layouts, const int64_t* rows, int64_t count, void** made) {
+  for (int64_t k = 0; k < count; k++, rows += 2) {
+    const int64_t *layout = layouts + rows[1], dims = layout[0];
+    void* base = fx_handle(places, rows[0]);
+    if (!(made[k] = fx_view(base, dims, layout + 1, layout + 1 + dims, layout[1 + 2 * dims]))) return -1;
+  }
+  return 0;
+}
+
+static void fx_handles(const fx_places* places, const int64_t* codes, int64_t count, void** handles) {
+  for (int64_t k = 0; k < count; k++) handles[k] = fx_handle(places, codes[k]);
+}
+
+/* The tensors that a function has made, at some positions of its operands and results. */
+static int fx_made(void* const* handles, const int64_t* positions, int64_t count, void** made) {
+  int missing = 0;
+  for (int64_t k = 0; k < count; k++) missing |= !(made[k] = handles[positions[k]]);
+  return missing;
+}
+
+/* Results, from a position of the program's tuple on. */
+static int fx_results(const fx_places* places, fx_object* result, int64_t first, const int64_t* codes, int64_t count) {
+  for (int64_t k = 0; k < count; k++) {
+    const int64_t position = codes[k] >> 3, array = codes[k] & 7;
+    fx_object* item = array == 0   ? fx.wrap_tensor(places->t[position])
+                      : array == 3 ? fx_kept(places->o[position])
+                      : array == 4 ? fx_kept(fx.PyTuple_GetItem(places->self, position))
+                                   : fx_kept(fx_object_of(fx_handle(places, codes[k])));
+    if (fx_put(result, first + k, item)) return -1;
+  }
+  return 0;
+}
+
+static void fx_clear(fx_object** objects, const int64_t* positions, int64_t count) {
+  for (int64_t k = 0; k < count; k++) fx_set(&objects[positions[k]], 0);
+}
+
+static void fx_drops(void** tensors, const int64_t* positions, int64_t count) {
+  for (int64_t k = 0; k < count; k++) fx_drop(&tensors[positions[k]]);
+}
+
 /* Make a call that failed in the shim once more from Python, which raises what eager raises. */
 static int fx_again(void** thread, fx_object* self, int64_t position, void* const* tensors, int64_t count) {
   fx_object* arguments[16] = {0};
@@ -270,10 +369,6 @@ static int fx_again(void** thread, fx_object* self, int64_t position, void* cons
   for (int64_t k = 0; k < count; k++) fx_set(&arguments[k], 0);
   if (!failed) *thread = fx.PyEval_SaveThread();
   return failed;
-}
-
-static int fx_put(fx_object* tuple, int64_t position, fx_object* item) {
-  return !item || fx.PyTuple_SetItem(tuple, position, item);
 }
 
 /* The tensor that `function` returns, given `tensor` (unless it is 0) and numbers; `place` keeps it. 0, with an exception, if it fails.

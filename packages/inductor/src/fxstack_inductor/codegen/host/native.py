@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from fxstack_inductor.codegen.host import records
@@ -26,6 +27,11 @@ from fxstack_inductor.codegen.host.native_text import (
     callback,
     empty_tensor,
     returning,
+    write_allocations,
+    write_inputs,
+    write_restrides,
+    write_results,
+    write_views,
 )
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
@@ -88,8 +94,8 @@ class NativePrinter(CText):
         """Write all records and return the program; ``before``: C text in front of the function."""
         self.head()
         self._arguments()
-        for record in self.steps.records:
-            self.write(record)
+        self._write_records()
+        functions = [function.text for function in self.printed.values()]
         return HostProgram(
             self.callback_source(),
             self.python.constants,
@@ -97,7 +103,7 @@ class NativePrinter(CText):
             tuple(self.steps.slots.values()),
             tuple(self.steps.windows),
             self.steps.symbols,
-            c=self.function("\n".join([before, *(function.text for function in self.printed.values())])),
+            c=self.function("\n".join([before, self.tables.text(), *functions])),
             native=True,
             state=tuple(self.state),
             calls_back=self.calls_back,
@@ -111,13 +117,24 @@ class NativePrinter(CText):
             self.printed[body.name] = self.print_body(self, body)
         return self.printed[body.name]
 
+    def _write_records(self) -> None:
+        """Write all records; neighbouring allocations, or checks of strides, become a loop over a table."""
+        for kind, group in groupby(self.steps.records, key=type):
+            run = list(group)
+            if kind is records.Restride:
+                write_restrides(self, run)
+            elif kind is records.Allocate:
+                self.lock(False)
+                self.allocate_all(run)
+            else:
+                for record in run:
+                    self.write(record)
+
     def write(self, record: records.Record) -> None:
         """Write the C of one record."""
         match record:
             case SymbolBinding():
                 self._bind(record)
-            case records.Restride():
-                self._restride(record)
             case records.Borrow():
                 self._borrow()
             case records.Allocate():
@@ -236,18 +253,19 @@ class NativePrinter(CText):
         self.check(f"fx_count(count, {1 if self.boxed else count})")
         if self.boxed:
             self.check(f"fx_count(fx.PyList_Size(arguments[0]), {count})")
-        for position, name in enumerate(map(identifier, program.parameters)):
-            place = f"arguments[{position}]"
-            if self.boxed:
-                place = self.new("o")
-                self.line(f"{place} = fx_kept(fx.PyList_GetItem(arguments[0], {position}));")
-                self.keep_alive(name, place)
-            self.objects[name] = place
+        names = list(map(identifier, program.parameters))
+        places = [self.new("o") if self.boxed else f"arguments[{k}]" for k in range(count)]
+        self.objects |= dict(zip(names, places, strict=True))
         if self.boxed and count:
+            self.line(f"fx_take(arguments[0], {count}, &{places[0]});")
             self.check(f"fx.PyList_SetSlice(arguments[0], 0, {count}, 0)")
+            for name, place in zip(names, places, strict=True):
+                self.keep_alive(name, place)
+        for is_tensor, group in groupby(program.parameters, key=program.inputs.__contains__):
+            if is_tensor:
+                write_inputs(self, list(map(identifier, group)))
         for name in map(identifier, program.constants):
             self.objects[name] = self.bound(name)
-        for name in map(identifier, program.inputs):
             self._from_object(name, self.objects[name])
         # A missing dimension has no size.
         measured = {b.source for b in program.bindings if b.dim is not None}
@@ -255,7 +273,7 @@ class NativePrinter(CText):
             rank = len(program.inputs[source].shape)
             self.check(f"fx_rank({self.handles[identifier(source)]}, {rank})")
 
-    def _restride(self, record: records.Restride) -> None:
+    def restride(self, record: records.Restride) -> None:
         """Write the check of an input's strides; Python copies an input with other strides."""
         place, handle = self.new("o"), self.handles[record.name]
         self.keep_alive(record.name, place)
@@ -274,7 +292,7 @@ class NativePrinter(CText):
         self.arena_block, addresses, handles, _ = (self.new("o") for _ in range(4))
         self.call("take", values, self.arena_block, 4)
         self.line(f"int64_t const* const p = (int64_t*)fx.PyBytes_AsString({addresses});")
-        self.line(f"void* const* const w = (void**)fx.PyBytes_AsString({handles});")
+        self.line(f"void* const* const w = places.w = (void**)fx.PyBytes_AsString({handles});")
         self._name_memory()
 
     def _name_memory(self) -> None:
@@ -299,6 +317,10 @@ class NativePrinter(CText):
         place = self.new("t")
         self.declare(record.name, f"{place} = {empty_tensor(record.layout)}")
         self.keep_alive(record.name, place)
+
+    def allocate_all(self, run: Sequence[records.Allocate]) -> None:
+        """Write the allocations of tensors outside of the arena."""
+        write_allocations(self, run)
 
     def _call(self, record: records.Call) -> None:
         """Write a call: through the shim or in C if possible, else by Python."""
@@ -397,9 +419,7 @@ class NativePrinter(CText):
     def _free(self, names: Sequence[str]) -> None:
         """Write the release of variables after their last use; keep the inputs for another run."""
         self.release_rare(names)
-        for name in names:
-            if name not in self._rerun_with:
-                self.release(name)
+        self.release(name for name in names if name not in self._rerun_with)
 
     @cached_property
     def _rerun_with(self) -> frozenset[str]:
@@ -420,11 +440,11 @@ class NativePrinter(CText):
 
     def _return(self, values: Sequence[Any]) -> None:
         """Write the tuple of results, and give the arena's block back."""
+        write_views(self, values)
         texts = [self._result(value) for value in values]
         self.line(f"result = fx.PyTuple_New({len(values)});")
         self.check("!result")
-        for position, text in enumerate(texts):
-            self.check(f"fx_put(result, {position}, {text})")
+        write_results(self, texts)
         if self.steps.slots:
             self.call("give", [self.arena_block])
 

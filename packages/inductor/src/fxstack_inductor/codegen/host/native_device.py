@@ -7,7 +7,7 @@ with another layout than traced, failing allocations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
@@ -107,6 +107,11 @@ class DevicePrinter(NativePrinter):
         self.call_python("(code):\n    raise_launch_error(code)\n", [code])
         self.line("goto fail;")
         self.line("}")
+
+    def allocate_all(self, run: Sequence[records.Allocate]) -> None:
+        """Write the allocations one by one: a failing allocation calls Python."""
+        for record in run:
+            self.allocate(record)
 
     def allocate(self, record: records.Allocate) -> None:
         """Allocate memory; if that fails, Python tries again and raises eager's error."""

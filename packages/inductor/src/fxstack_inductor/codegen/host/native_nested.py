@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import identifier
-from fxstack_inductor.codegen.host.native_text import c_sizes
+from fxstack_inductor.codegen.host.native_text import TablePrinter, c_sizes, write_made, write_operands
 from fxstack_inductor.codegen.host.program import Memory
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
@@ -30,6 +30,7 @@ FUNCTION = """static FX_PLAINLY int {name}(fx_object* self, void** held, int32_t
     void* const* const in_h, void* const* const in_d, const int64_t* const given) {{
   fx_object* o[{objects}] = {{0}};
   void* t[{tensors}] = {{0}};
+  fx_places places = {{self, o, t, 0, w}};
   void* thread = *held;
   int32_t failed = 0, code = 0;
 {body}
@@ -57,7 +58,7 @@ class Printed:
     """Its tensors in a block of memory."""
 
 
-class Printer(Protocol):
+class Printer(TablePrinter, Protocol):
     """The printer of the program or function around a loop (``native.NativePrinter``)."""
 
     error_address: str
@@ -164,8 +165,8 @@ class _Writer:
         function = self._function(body, symbols, handles)
         read = sorted(function.printed.addresses & handles.keys())
         if read:
-            places = f"(const int[]){{{', '.join(map(str, read))}}}, {len(read)}"
-            printer.check(f"fx_addresses({function.handles}, {places}, {function.addresses})")
+            rows = printer.tables.rows([(position,) for position in read])
+            printer.check(f"fx_addresses({function.handles}, {rows}, {function.addresses})")
         printer.lock(False)
         printer.check(function.call)
         self._take_made(function)
@@ -191,9 +192,11 @@ class _Writer:
         printer, printed = self.printer, self.printer.function_of(body)
         total = self.count + len(body.results.nodes)
         handles, addresses, given = (printer.variable(kind, body.name) for kind in ("H", "D", "N"))
-        listed = ", ".join(tensors.get(k, "0") for k in range(total + 1))
-        printer.line(f"void *{handles}[{total + 1}] = {{{listed}}}, *{addresses}[{total + 1}] = {{0}};")
-        printer.line(f"const int64_t {given}[] = {{{', '.join(map(c_index, symbols)) or '0'}}};")
+        printer.line(f"void *{handles}[{total + 1}] = {{0}}, *{addresses}[{total + 1}] = {{0}};")
+        if tensors:
+            write_operands(printer, handles, [tensors.get(k, "") for k in range(total)])
+        if symbols:
+            printer.line(f"const int64_t {given}[] = {{{', '.join(map(c_index, symbols))}}};")
         block, memory = "", "0, 0"
         if printed.memory.slots:
             values = dict(zip((binding.symbol for binding in body.bindings), symbols, strict=True))
@@ -203,7 +206,12 @@ class _Writer:
             memory = f"(int64_t*)fx.PyBytes_AsString({places}), (void**)fx.PyBytes_AsString({windows})"
         start = f"{body.name}(self, &thread, {printer.error_address}, threads, profiled, {memory}"
         return _Function(
-            body, printed, handles, addresses, block, f"{start}, {handles}, {addresses}, {given})"
+            body,
+            printed,
+            handles,
+            addresses,
+            block,
+            f"{start}, {handles}, {addresses}, {given if symbols else 0})",
         )
 
     def _tensor(self, value: Any, node: Any) -> _Tensor | None:
@@ -236,11 +244,10 @@ class _Writer:
 
     def _take_made(self, function: _Function) -> None:
         """Keep the tensors that operators of ATen have made in a function."""
-        for position in sorted(function.body.results.made):
-            name, place = identifier(self.record.step.outputs[position].name), self.printer.new("t")
-            self.printer.line(f"{place} = {function.handles}[{self.count + position}];")
-            self.printer.declare(name, place)
-            self.printer.keep_alive(name, place)
+        made = sorted(function.body.results.made)
+        outputs = self.record.step.outputs
+        names = {self.count + k: identifier(outputs[k].name) for k in made}
+        write_made(self.printer, function.handles, names)
 
     # --- kinds --------------------------------------------------------------------------------------------
 

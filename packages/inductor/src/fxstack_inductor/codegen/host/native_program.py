@@ -38,8 +38,8 @@ def print_body(caller: NativePrinter, body: Body) -> Printed:
         print_body=print_body,
         printed=caller.printed,
     )
-    # The objects that callbacks and constants need are bound to the whole program.
-    printer.state, printer.callbacks = caller.state, caller.callbacks
+    # The tables, and the objects that callbacks and constants need, belong to the whole program.
+    printer.state, printer.callbacks, printer.tables = caller.state, caller.callbacks, caller.tables
     printed = printer.printed_function(body)
     caller.calls_back |= printer.calls_back
     return printed
