@@ -22,6 +22,7 @@ from fxstack_functionalize.torch_compat import TreeSpec
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, ModeEngine
 from fxstack_functionalize.tracer.inputs import Captured, RestartTraceError, TraceRequest
+from fxstack_functionalize.tracing.region_calls import check_sums
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.operators.kernels import NAMESPACE
@@ -128,5 +129,6 @@ def _trace_with(
         state = run_passes(stage, passes, state, text)
     assert state.stage_graph is not None
     assert state.out_spec is not None
+    check_sums(request.regions, state.stage_graph)
     backward_nodes = frozenset(node.name for node in tracer.backward_nodes)
     return Traced(state.stage_graph, Shell(captured, state.info, state.out_spec), backward_nodes)

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError
 from fxstack_functionalize.regions.cut import make_region
+from fxstack_functionalize.regions.fused import refused_region
 from fxstack_functionalize.regions.labels import UnlabelledError, kind_of
 from fxstack_functionalize.regions.outline import INVOKE
 from fxstack_functionalize.regions.sums import added_inputs, is_sum_of_products, products
@@ -27,6 +28,7 @@ from fxstack_functionalize.tracer.aten_tracer import AtenTracer, track
 from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
 from fxstack_functionalize.tracer.inputs import Captured, RestartTraceError
 from fxstack_functionalize.views.memory_layout import on_values, replace_value
+from fxstack_interchange import InputKind, StageGraph
 
 
 def call_region(
@@ -66,6 +68,24 @@ def _check_boundary(region: Region, node: Node) -> None:
                 "a gradient is a matrix product, which a kernel may add to those of other uses of the operand",
                 always=True,
             )
+
+
+def check_sums(table: RegionTable | None, stage_graph: StageGraph) -> None:
+    """Raise RestartTraceError if an automatic region has a sum next to its boundary whose order is uncertain."""
+    automatic = {} if table is None else {name: call for call, name in table.calls.items() if table.is_automatic(call)}
+    if table is None or not automatic:
+        return
+    tangents = [spec.name for spec in stage_graph.signature.inputs_of(InputKind.TANGENT)]
+    name = refused_region(stage_graph.graph_module, tangents, set(automatic))
+    if name is None:
+        return
+    why = NotSharedError("a kernel may add the terms of a sum next to its boundary in another order", always=True)
+
+    def change(captured: Captured) -> Captured:
+        table.refuse(automatic[name], why)
+        return captured
+
+    raise RestartTraceError(change)
 
 
 def _find(

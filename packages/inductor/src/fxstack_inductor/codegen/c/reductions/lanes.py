@@ -2,8 +2,8 @@
 
 ``#pragma omp simd reduction`` keeps one vector of partial results and adds its lanes one after the other at
 the end of each row, which takes as long as a hundred elements. Here every lane is an element of an array that
-the compiler keeps in registers, and halves are added to halves. Rows of cheap elements have several vectors,
-so their additions do not wait for each other.
+the compiler keeps in registers, and halves are added to halves. Several vectors of lanes do not wait for each
+other. The number of lanes does not depend on what the kernel computes besides: fusion does not change a sum.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, plain_step
-from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Load, Scan
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.kernel import Check, Kernel, Load, Scan
 
 # Limits: rows of symbolic length, or of a length that is not a multiple of 16, use '#pragma omp simd
 # reduction', which adds lanes in order. Short rows then take up to a third longer.
 
 WIDTHS = (64, 32, 16)
 """Numbers of lanes, largest first; a row must be a multiple of the number."""
-MAX_CHEAP_VALUES = 12
-"""An element of at most this many values is cheap enough to be written several times."""
 
 VECTOR = 64
 """Bytes of a vector. GCC makes all vectors of a loop as long as the vectors of the narrowest elements. With fewer
@@ -98,11 +95,8 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
         return None
     if any(isinstance(v, (Check, Scan)) for v in values):
         return None
-    heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in values)
-    most = WIDTHS[-1] if heavy or len(values) > MAX_CHEAP_VALUES else WIDTHS[0]
     least = VECTOR // min((_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4)
-    allowed = [w for w in WIDTHS if least <= w <= max(most, least)]
-    return next((w for w in allowed if size and size % w == 0), None)
+    return next((w for w in WIDTHS if w >= least and size and size % w == 0), None)
 
 
 def _bytes(kernel: Kernel, buffer: str) -> int:
