@@ -119,13 +119,15 @@ class NativePrinter(CText):
 
     def _write_records(self) -> None:
         """Write all records; neighbouring allocations, or checks of strides, become a loop over a table."""
-        for kind, group in groupby(self.steps.records, key=type):
+        for _, group in groupby(self.steps.records, key=type):
             run = list(group)
-            if kind is records.Restride:
-                write_restrides(self, run)
-            elif kind is records.Allocate:
+            restrides = [record for record in run if isinstance(record, records.Restride)]
+            allocations = [record for record in run if isinstance(record, records.Allocate)]
+            if restrides:
+                write_restrides(self, restrides)
+            elif allocations:
                 self.lock(False)
-                self.allocate_all(run)
+                self.allocate_all(allocations)
             else:
                 for record in run:
                     self.write(record)
