@@ -79,7 +79,7 @@ NAMES = {
         "torch._C": "_functionalization",
         "torch._C._functionalization": "_unsafe_view_ViewMeta",
         "torch._subclasses.functional_tensor": """
-            FunctionalTensor FunctionalTensorMode PythonFunctionalizeAPI
+            FunctionalTensor FunctionalTensorMode PythonFunctionalizeAPI disable_functional_mode
         """,
     },
     "storages of tensors": {"torch._C": "_storage_address"},

@@ -15,8 +15,11 @@ from fxstack_interchange.modules import make_graph_module
 
 
 def inline_regions(module: GraphModule) -> GraphModule:
-    """Return ``module`` without calls of regions, or ``module`` itself if it has none."""
-    if not module.graph.find_nodes(op="call_function", target=INVOKE):
+    """Return ``module`` without calls of regions, or ``module`` itself if it has none.
+
+    The functions of other operators in the graph (branches, bodies of loops) call no regions either.
+    """
+    if not calls_regions(module):
         return module
     root = torch.nn.Module()
     root.__dict__.update(module.__dict__)
@@ -24,6 +27,12 @@ def inline_regions(module: GraphModule) -> GraphModule:
     graph = Graph()
     _copy(graph, root, module, None)
     return make_graph_module(root, graph, type(module).__name__)
+
+
+def calls_regions(module: GraphModule) -> bool:
+    """Whether the graph, or a graph that is a submodule, calls a region."""
+    graphs = (inner.graph for inner in module.modules() if isinstance(inner, GraphModule))
+    return any(graph.find_nodes(op="call_function", target=INVOKE) for graph in graphs)
 
 
 def _copy(graph: Graph, root: torch.nn.Module, module: GraphModule, inputs: Sequence[Any] | None) -> Any:
@@ -56,12 +65,15 @@ def _copy_attribute(graph: Graph, root: torch.nn.Module, module: GraphModule, no
     if node.users and all(user.target is INVOKE for user in node.users):
         return None
     value, name = attrgetter(str(node.target))(module), str(node.target)
-    number = 0
+    used = inline_regions(value) if isinstance(value, GraphModule) else value
+    if used is not value:
+        name = name.replace(".", "_")
+    number, first = 0, name
     while "." not in name and getattr(root, name, value) is not value:
         number += 1
-        name = f"{node.target}_{number}"
+        name = f"{first}_{number}"
     if "." not in name:
-        setattr(root, name, value)
+        setattr(root, name, used)
     copy = graph.get_attr(name)
     copy.meta = dict(node.meta)
     return copy

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.regions.outline import Group, Outlined, find_groups, outline
 from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.torch_facts.effects import draws
 
 REGION = "fxstack_region"
 """The key of the metadata of a graph module that is the forward or the backward of a region."""
@@ -63,6 +65,14 @@ class Region:
     def size(self) -> int:
         """Return the number of operators of the forward."""
         return sum(node.op == "call_function" for node in self.forward.graph.nodes)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the forward draws random numbers. Its partitioner may have made the forward return the state."""
+        return any(
+            node.target is torch_compat.run_and_save_rng_state or draws(node)
+            for node in self.forward.graph.nodes
+        )
 
 
 @dataclass(frozen=True, slots=True)

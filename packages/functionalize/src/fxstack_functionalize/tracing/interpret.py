@@ -30,6 +30,7 @@ from fxstack_functionalize.operators.leaf_functions import LEAF_FUNCTION, demand
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in_module
 from fxstack_functionalize.operators.substitutes import ONE_HOT
 from fxstack_functionalize.random.nested_draws import with_equal_draws
+from fxstack_functionalize.regions.inline import calls_regions, inline_regions
 from fxstack_functionalize.regions.outline import INVOKE
 from fxstack_functionalize.regions.table import NotSharedError, RegionTable
 from fxstack_functionalize.torch_compat import (
@@ -108,6 +109,7 @@ class CapturedRun:
             return self._call_region(node, args)
         if node.target is LEAF_FUNCTION:
             demand_compilable_leaf(args)
+        args = _without_regions(args)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
         target = FUNCTIONS.get(node.target, node.target)
@@ -166,6 +168,17 @@ class CapturedRun:
         if path in self.owned:
             return self.owned[path]
         return operator.attrgetter(path)(self.module)
+
+
+def _without_regions(args: Any) -> Any:
+    """Return the arguments of an operator. Functions among them call the bodies of regions in line.
+
+    The operator runs its functions more than once, for its gradient and for its random numbers. A region is traced once.
+    """
+    functions = [value for value in pytree.tree_leaves(args) if isinstance(value, GraphModule)]
+    if not any(map(calls_regions, functions)):
+        return args
+    return pytree.tree_map_only(GraphModule, inline_regions, args)
 
 
 def _kernel_of(target: object) -> Callable[..., Any] | None:

@@ -50,6 +50,8 @@ def call_region(
         memory = [storage_key(x) for x in operands if isinstance(x, torch.Tensor)]
         if len(set(memory)) < len(memory):
             raise NotSharedError("it writes to an operand that shares memory with another operand")
+    if node.meta.get("recompute") and region.draws:
+        raise NotSharedError("a checkpoint computes it again, which would draw other random numbers")
     if table.is_automatic(node):
         _check_boundary(region, node)
     table.calls[node] = region.name
@@ -262,7 +264,7 @@ class _Call:
         call = tracer.add_call(INVOKE, (tracer.add_attribute(name, module), name, *operands), {})
         outputs: Any = module.graph.output_node().args[0]
         likes = [None if output is None else output.meta["val"] for output in outputs]
-        with disable_proxy_modes_tracing(), on_values():
+        with disable_proxy_modes_tracing(), torch_compat.disable_functional_mode(), on_values():
             fakes = [None if like is None else _new_value(like) for like in likes]
         call.meta["val"] = tuple(fakes)
         for index, fake in enumerate(fakes):

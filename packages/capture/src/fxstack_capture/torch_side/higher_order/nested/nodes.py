@@ -225,6 +225,7 @@ def _record_derived(
 ) -> tuple[torch.Tensor, ...]:
     """Record a call of an operator with the functions of ``derived``."""
     call, functions = GraphsOfCall(tracer, derived.operator, below=True), derived.functions
+    operands = [_without_overlap(tracer, value) for value in operands]
     nodes = [tracer.builder.argument(value, []) for value in tensors_of(operands)]
     call.mark = tracer.builder.mark()
     trace = partial(call.trace_below, gradient=derived.gradients)
@@ -247,3 +248,13 @@ def _record_derived(
     body = trace(functions[0], [*initial, *slices, *operands[carries + more[0] :]])
     demand_same_carry(call, body, initial, initial)
     return tuple(add_over_slices(call, body, initial, (xs, slices), nodes)[2])
+
+
+def _without_overlap(tracer: TracerProtocol, value: Any) -> Any:
+    """Return a copy of an expanded tensor, for example the gradient of a sum; any other value itself.
+
+    Carried values keep their strides in all iterations, and an expanded tensor cannot be written.
+    """
+    if not isinstance(value, torch.Tensor) or 0 not in value.stride() or is_dense(value):
+        return value
+    return tracer.record(torch.clone, (value,), {"memory_format": torch.contiguous_format})
