@@ -137,11 +137,12 @@ def _plain(engine: Engine, operand: object) -> Any:
 
 def _make(table: RegionTable, request: _Request, captured: Captured) -> Captured:
     """Trace a body on new fakes, and enter the region, or the reason against it, into ``table``."""
-    number = sum(isinstance(region, Region) for region in table.regions.values())
     try:
         fakes = [_fake_like(captured, value, requires_grad=flag) for value, flag in request.operands]
         with torch.set_grad_enabled(request.grad_mode):
             traced = table.trace_body(table, request.body, fakes)
+        # Counted after the trace, which may have made the regions that this one calls: names must differ.
+        number = sum(isinstance(region, Region) for region in table.regions.values())
         table.regions[request.key] = make_region(table, f"{request.name}_{number}", traced)
     except (NotSharedError, FunctionalizeError) as error:
         table.regions[request.key] = NotSharedError(str(error), always=True)
