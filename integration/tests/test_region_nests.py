@@ -51,3 +51,15 @@ def test_a_region_that_calls_an_operator(name):
 
 def test_a_region_inside_of_a_scan():
     compare(lambda ops, s: AROUND["scan"](ops, lambda s: twice(ops, torch.sin, s), s))
+
+
+def test_a_region_inside_of_a_region_and_beside_it():
+    compare(lambda ops, s: twice(ops, lambda s: twice(ops, torch.tanh, s) + s, s) + ops.region(torch.tanh, s))
+
+
+def test_the_gradient_of_a_scan_whose_last_carry_is_summed():
+    def total(ops, w):
+        steps = torch.ones(4, 3)
+        return ops.scan(lambda c, x: ((c * w + x).tanh(), c.sum()), torch.zeros(3), steps)[0].sum()
+
+    compare(lambda ops, s: torch.func.grad(lambda w: total(ops, w))(s.detach()) * s)

@@ -74,14 +74,20 @@ def _check_boundary(region: Region, node: Node) -> None:
 
 def check_sums(table: RegionTable | None, stage_graph: StageGraph) -> None:
     """Raise RestartTraceError if an automatic region has a sum next to its boundary whose order is uncertain."""
-    automatic = {} if table is None else {name: call for call, name in table.calls.items() if table.is_automatic(call)}
+    automatic = (
+        {}
+        if table is None
+        else {name: call for call, name in table.calls.items() if table.is_automatic(call)}
+    )
     if table is None or not automatic:
         return
     tangents = [spec.name for spec in stage_graph.signature.inputs_of(InputKind.TANGENT)]
     name = refused_region(stage_graph.graph_module, tangents, set(automatic))
     if name is None:
         return
-    why = NotSharedError("a kernel may add the terms of a sum next to its boundary in another order", always=True)
+    why = NotSharedError(
+        "a kernel may add the terms of a sum next to its boundary in another order", always=True
+    )
 
     def change(captured: Captured) -> Captured:
         table.refuse(automatic[name], why)
