@@ -43,7 +43,8 @@ _BARRIERS = frozenset(
 """Operators that compilers call, or compute in a kernel of their own."""
 _IN_PLACE = frozenset(
     """view _unsafe_view reshape unsqueeze squeeze alias detach clone _to_copy expand lift_fresh_copy embedding
-    native_dropout bernoulli rand_like full full_like zeros zeros_like ones ones_like empty empty_like scalar_tensor arange""".split()  # noqa: SIM905
+    native_dropout bernoulli rand_like full full_like zeros zeros_like ones ones_like empty empty_like
+    scalar_tensor arange""".split()  # noqa: SIM905
 )
 """Operators, beside those with the tag ``pointwise``, that compute each element on its own, in row-major order."""
 _MOVED = frozenset(
@@ -170,7 +171,7 @@ def _fused_groups(steps: Sequence[_Step], users: dict[int, list[int]]) -> Iterat
             above[position] |= above[source] | 1 << source
             if step.fusible and _are_together(step, steps[source]):
                 parent[root(position)] = root(source)
-    for source, readers in users.items():
+    for readers in users.values():
         near = [reader for reader in readers if steps[reader].fusible]
         for place, reader in enumerate(near):
             for other in near[max(place - SIBLINGS, 0) : place]:
@@ -314,7 +315,8 @@ def _is_column(shape: Sequence[Any], values: Sequence[torch.Tensor]) -> bool:
         isinstance(shape[-1], int)
         and shape[-1] >= ROWS
         and all(
-            _product(value.shape[:-1]) in whole and 0 not in map(_size, _strides_of_rows(value)) for value in values
+            _product(value.shape[:-1]) in whole and 0 not in map(_size, _strides_of_rows(value))
+            for value in values
         )
     )
 

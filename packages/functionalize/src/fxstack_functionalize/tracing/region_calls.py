@@ -22,7 +22,7 @@ from fxstack_functionalize.regions.cut import make_region
 from fxstack_functionalize.regions.fused import refused_region
 from fxstack_functionalize.regions.labels import UnlabelledError, kind_of
 from fxstack_functionalize.regions.outline import INVOKE
-from fxstack_functionalize.regions.sums import added_inputs, is_sum_of_products, products
+from fxstack_functionalize.regions.sums import added_inputs, added_products, is_sum_of_products, products
 from fxstack_functionalize.regions.table import NotSharedError, Region, RegionTable
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer, track
 from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
@@ -60,6 +60,8 @@ def _check_boundary(region: Region, node: Node) -> None:
     """Raise NotSharedError if a sum of products has terms on both sides of the boundary (``regions.sums``)."""
     if products(region.forward.graph).intersection(range(region.traced.info.output_count)):
         raise NotSharedError("a result is a matrix product, which a kernel may add to another", always=True)
+    if region.backward is not None and added_products(region.backward.graph):
+        raise NotSharedError("a gradient is a sum of matrix products, added in an uncertain order", always=True)
     gradients = () if region.backward is None else products(region.backward.graph)
     for position in gradients:
         operand = node.args[2 + region.traced.info.grad_inputs[position]]
@@ -72,14 +74,20 @@ def _check_boundary(region: Region, node: Node) -> None:
 
 def check_sums(table: RegionTable | None, stage_graph: StageGraph) -> None:
     """Raise RestartTraceError if an automatic region has a sum next to its boundary whose order is uncertain."""
-    automatic = {} if table is None else {name: call for call, name in table.calls.items() if table.is_automatic(call)}
+    automatic = (
+        {}
+        if table is None
+        else {name: call for call, name in table.calls.items() if table.is_automatic(call)}
+    )
     if table is None or not automatic:
         return
     tangents = [spec.name for spec in stage_graph.signature.inputs_of(InputKind.TANGENT)]
     name = refused_region(stage_graph.graph_module, tangents, set(automatic))
     if name is None:
         return
-    why = NotSharedError("a kernel may add the terms of a sum next to its boundary in another order", always=True)
+    why = NotSharedError(
+        "a kernel may add the terms of a sum next to its boundary in another order", always=True
+    )
 
     def change(captured: Captured) -> Captured:
         table.refuse(automatic[name], why)
