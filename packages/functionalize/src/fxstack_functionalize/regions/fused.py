@@ -132,7 +132,7 @@ class _Inlined:
 
     def _call(self, module: GraphModule, node: Node, found: dict[Node, Any]) -> Any:
         """Add the body of the call ``node``, and return the values of its results."""
-        body = attrgetter(str(node.args[0].target))(module)  # type: ignore[union-attr]
+        body = attrgetter(str(node.args[0].target))(module)
         operands = [found[value] if isinstance(value, Node) else None for value in node.args[2:]]
         name = str(node.args[1])
         self._calls += 1
@@ -271,11 +271,7 @@ def _sum_keeps_order(node: Node, values: Sequence[torch.Tensor]) -> bool:
         if name == "_fused_rms_norm_backward":
             normalized = shape[-1:]
         backward = name.endswith("_backward")
-        return (
-            len(normalized) == 1  # type: ignore[arg-type]
-            and _is_row(shape, values)
-            and (not backward or _is_column(shape, values))
-        )
+        return len(normalized) == 1 and _is_row(shape, values) and (not backward or _is_column(shape, values))
     dims = _dims(node, len(shape))
     wide = [dim for dim, size in enumerate(shape) if _size(size) != 1]
     summed = [dim for dim in wide if dim in dims]

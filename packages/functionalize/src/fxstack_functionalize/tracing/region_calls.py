@@ -61,7 +61,9 @@ def _check_boundary(region: Region, node: Node) -> None:
     if products(region.forward.graph).intersection(range(region.traced.info.output_count)):
         raise NotSharedError("a result is a matrix product, which a kernel may add to another", always=True)
     if region.backward is not None and added_products(region.backward.graph):
-        raise NotSharedError("a gradient is a sum of matrix products, added in an uncertain order", always=True)
+        raise NotSharedError(
+            "a gradient is a sum of matrix products, added in an uncertain order", always=True
+        )
     gradients = () if region.backward is None else products(region.backward.graph)
     for position in gradients:
         operand = node.args[2 + region.traced.info.grad_inputs[position]]
