@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import fxstack
 
-SIZE = 8
+SIZE = 16  # sums of rows of 16 numbers have one order in any kernel
 
 
 class Block(nn.Module):
@@ -54,7 +54,7 @@ MODELS = {
 }
 
 
-def run(make, *, share, backend="inductor", dynamic=None, sizes=(4, 6), grad=True):
+def run(make, *, share, backend="inductor", dynamic=None, sizes=(8, 12), grad=True):
     """Results, gradients, buffers and versions of two steps, and the log."""
     torch.manual_seed(0)
     model = make()
@@ -98,9 +98,9 @@ def test_blocks_share(dynamic, grad):
     assert regions
 
 
-def test_batch_norm_shares():
-    regions = check(stack(norm=nn.BatchNorm1d), backend="aot_eager", sizes=(4,))
-    assert [(region.calls, region.refusal) for region in regions] == [(5, None)]
+def test_batch_norm_next_to_a_boundary_does_not_share():
+    (region,) = check(stack(norm=nn.BatchNorm1d), backend="aot_eager", sizes=(8,))
+    assert "sum" in region.refusal
 
 
 def test_a_region_has_one_body_for_each_kind_of_inputs():
@@ -131,7 +131,7 @@ def test_the_summary_says_what_was_shared(monkeypatch, capfd):
 
     summary = Summary()
     monkeypatch.setattr("fxstack.log.LISTENERS", [*LISTENERS, summary])
-    run(stack(), share=True, backend="aot_eager", sizes=(4,))
+    run(stack(), share=True, backend="aot_eager", sizes=(8,))
     assert "5 equal parts of" in summary.text()
     assert "share one compilation" in summary.text()
 

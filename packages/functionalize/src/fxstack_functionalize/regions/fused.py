@@ -15,6 +15,7 @@ from math import prod
 from operator import attrgetter, getitem
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import GraphModule, Node
 
@@ -42,7 +43,8 @@ _BARRIERS = frozenset(
 """Operators that compilers call, or compute in a kernel of their own."""
 _IN_PLACE = frozenset(
     """view _unsafe_view reshape unsqueeze squeeze alias detach clone _to_copy expand lift_fresh_copy embedding
-    native_dropout bernoulli rand_like full full_like zeros zeros_like ones ones_like scalar_tensor arange""".split()  # noqa: SIM905
+    native_dropout bernoulli rand_like full full_like zeros zeros_like ones ones_like empty empty_like
+    scalar_tensor arange""".split()  # noqa: SIM905
 )
 """Operators, beside those with the tag ``pointwise``, that compute each element on its own, in row-major order."""
 _MOVED = frozenset(
@@ -235,15 +237,23 @@ def _tensors(node: Node) -> Iterator[torch.Tensor]:
             yield item
 
 
+def _size(value: int | torch.SymInt) -> Any:
+    """Return a size as a number or a symbolic expression. Comparing these adds no guard."""
+    return value.node.expr if isinstance(value, torch.SymInt) else value
+
+
+def _product(sizes: Sequence[int | torch.SymInt]) -> Any:
+    return sympy.expand(prod(map(_size, sizes)))
+
+
 def _is_row_major(value: torch.Tensor) -> bool:
-    """Whether a tensor has fixed sizes, and its elements lie in row-major order. An expanded tensor is as good."""
-    if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
-        return False
-    expected = 1
-    for size, stride in reversed(list(zip(value.shape, value.stride(), strict=True))):
+    """Whether the elements of a tensor lie in row-major order. An expanded tensor is as good."""
+    shape, strides = list(map(_size, value.shape)), list(map(_size, value.stride()))
+    expected: Any = 1
+    for size, stride in reversed(list(zip(shape, strides, strict=True))):
         if size == 1 or stride == 0:
             continue
-        if stride != expected:
+        if sympy.expand(stride - expected) != 0:
             return False
         expected *= size
     return True
@@ -263,7 +273,7 @@ def _sum_keeps_order(node: Node, values: Sequence[torch.Tensor]) -> bool:
         backward = name.endswith("_backward")
         return len(normalized) == 1 and _is_row(shape, values) and (not backward or _is_column(shape, values))
     dims = _dims(node, len(shape))
-    wide = [dim for dim, size in enumerate(shape) if size != 1]
+    wide = [dim for dim, size in enumerate(shape) if _size(size) != 1]
     summed = [dim for dim in wide if dim in dims]
     if not summed:
         return True
@@ -282,27 +292,32 @@ def _dims(node: Node, rank: int) -> set[int]:
     return {dim % rank for dim in given} if given else set(range(rank))
 
 
-def _is_row(shape: Sequence[int], values: Sequence[torch.Tensor]) -> bool:
+def _is_row(shape: Sequence[Any], values: Sequence[torch.Tensor]) -> bool:
     """Whether a sum along the last dimension has one order."""
-    size, rows = shape[-1], prod(shape[:-1])
-    if rows < ROWS or size >= LONGEST:
+    size, rows = shape[-1], _product(shape[:-1])
+    if not isinstance(size, int) or size >= LONGEST or (rows.is_Integer and rows < ROWS):
         return False
     short = size % FEW_LANES == 0 and all(value.dtype.itemsize >= 4 for value in values)
     return size % LANES == 0 or short
 
 
-def _is_column(shape: Sequence[int], values: Sequence[torch.Tensor]) -> bool:
+def _is_column(shape: Sequence[Any], values: Sequence[torch.Tensor]) -> bool:
     """Whether a sum over all dimensions but the last has one order.
 
     A tensor that is constant in some of the summed dimensions splits the loop over the rows.
     """
-    rows = prod(shape[:-1])
-    return shape[-1] >= ROWS and all(
-        prod(value.shape[:-1]) in {1, rows} and 0 not in _strides_of_rows(value) for value in values
+    whole = {sympy.Integer(1), _product(shape[:-1])}
+    return (
+        isinstance(shape[-1], int)
+        and shape[-1] >= ROWS
+        and all(
+            _product(value.shape[:-1]) in whole and 0 not in map(_size, _strides_of_rows(value))
+            for value in values
+        )
     )
 
 
-def _strides_of_rows(value: torch.Tensor) -> list[int]:
+def _strides_of_rows(value: torch.Tensor) -> list[Any]:
     """Return the strides of all dimensions but the last that have more than one element."""
     pairs = zip(value.shape[:-1], value.stride()[:-1], strict=True)
-    return [stride for size, stride in pairs if size != 1]
+    return [stride for size, stride in pairs if _size(size) != 1]

@@ -50,3 +50,13 @@ def products(graph: Graph) -> frozenset[int]:
     """Return the positions of the outputs of ``graph`` that are products, or sums of products."""
     outputs: Any = graph.output_node().args[0]
     return frozenset(position for position, node in enumerate(outputs) if is_sum_of_products(node))
+
+
+def added_products(graph: Graph) -> frozenset[int]:
+    """Return the positions of the outputs of ``graph`` that are sums of products, perhaps transposed."""
+    outputs: Any = graph.output_node().args[0]
+    return frozenset(
+        position
+        for position in products(graph)
+        if (node := _untransposed(outputs[position])) is not None and node.target is _ADD
+    )

@@ -22,7 +22,7 @@ from fxstack_functionalize.regions.cut import make_region
 from fxstack_functionalize.regions.fused import refused_region
 from fxstack_functionalize.regions.labels import UnlabelledError, kind_of
 from fxstack_functionalize.regions.outline import INVOKE
-from fxstack_functionalize.regions.sums import added_inputs, is_sum_of_products, products
+from fxstack_functionalize.regions.sums import added_inputs, added_products, is_sum_of_products, products
 from fxstack_functionalize.regions.table import NotSharedError, Region, RegionTable
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer, track
 from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
@@ -62,6 +62,10 @@ def _check_boundary(region: Region, node: Node) -> None:
     """Raise NotSharedError if a sum of products has terms on both sides of the boundary (``regions.sums``)."""
     if products(region.forward.graph).intersection(range(region.traced.info.output_count)):
         raise NotSharedError("a result is a matrix product, which a kernel may add to another", always=True)
+    if region.backward is not None and added_products(region.backward.graph):
+        raise NotSharedError(
+            "a gradient is a sum of matrix products, added in an uncertain order", always=True
+        )
     gradients = () if region.backward is None else products(region.backward.graph)
     for position in gradients:
         operand = node.args[2 + region.traced.info.grad_inputs[position]]
