@@ -174,7 +174,9 @@ def test_a_sum_whose_order_depends_on_other_nodes_of_its_kernel_is_not_shared():
     assert reason in refusals(lambda *inputs: stack(layer)(*inputs).sum())  # over two dimensions
     assert reason in refusals(with_end(lambda y: y - y.mean()))
     assert reason in refusals(with_end(lambda y: y.cumsum(0)))
-    assert reason in refusals(with_end(lambda y: y - y.mean(0)))  # its gradient is constant along the summed rows
+    assert reason in refusals(
+        with_end(lambda y: y - y.mean(0))
+    )  # its gradient is constant along the summed rows
 
 
 def test_runs():
