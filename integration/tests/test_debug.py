@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch._logging._internal import log_registry
+from torch.utils.checkpoint import checkpoint
 
 import fxstack
 from fxstack.debug.artefacts import ARTEFACTS
@@ -71,6 +72,13 @@ def test_each_artefact_is_printed_alone(monkeypatch, capfd, name):
     assert {title.split()[0] for title, _ in shown} == {name}
     titled = re.compile(rf"{name}{detail} of .*step \(.*test_debug\.py:\d+\)")
     assert any(titled.match(title) and re.search(text, body, flags=re.DOTALL) for title, body in shown)
+
+
+def test_the_graph_of_a_checkpoint_is_printed(monkeypatch, capfd):
+    monkeypatch.setenv("FXSTACK_DEBUG", "graph")
+    x = torch.randn(3, requires_grad=True)
+    fxstack.compile(lambda x: checkpoint(torch.sin, x, use_reentrant=False))(x).sum().backward()
+    assert re.search(r"sin: \"f32\[3\]", capfd.readouterr().err)
 
 
 def test_every_artefact_has_a_test():

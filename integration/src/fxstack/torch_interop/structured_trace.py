@@ -5,6 +5,7 @@ The kinds and keys are those of torch's compiler. A record costs nothing while n
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -159,4 +160,11 @@ def _guard(guard: Guard) -> dict[str, object]:
 
 def readable(graph_module: GraphModule) -> str:
     """Return a captured graph as Python, with strides and devices."""
+    if any(isinstance(node.meta.get("recompute"), str) for node in graph_module.graph.nodes):
+        # torch prints the name of its own policy from this metadata, and fails on a tag of the interchange format.
+        graph_module = GraphModule(
+            graph_module, copy.deepcopy(graph_module.graph), type(graph_module).__name__
+        )
+        for node in graph_module.graph.nodes:
+            node.meta.pop("recompute", None)
     return str(graph_module.print_readable(print_output=False, include_stride=True, include_device=True))

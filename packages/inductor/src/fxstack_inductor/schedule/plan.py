@@ -114,7 +114,7 @@ def fuse_tensors(state: Scheduling) -> Scheduling:
 
 
 def order_units(state: Scheduling) -> Scheduling | NothingToDo:
-    """Order groups and calls by their dependencies. Keep the graph's order where these leave a choice.
+    """Order groups and calls by their dependencies, and in the graph's order where these leave a choice.
 
     >>> example("order_units", lambda x: (x @ x).exp())
     + # call: mm = aten.mm(arg0_1, arg0_1)
