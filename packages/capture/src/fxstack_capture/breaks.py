@@ -222,7 +222,8 @@ _REASONS = (
         "operator-function",
         "{detail} cannot be captured",
         "A higher-order operator calls its functions in the graph, each as one graph without effects.",
-        "Let the functions compute tensors from their operands alone, or call the operator outside of the compiled function.",
+        "Let the functions compute tensors from their operands alone, and return the same structure and dtypes in every "
+        "branch and iteration (cast with `.to`), or call the operator outside of the compiled function.",
     ),
     Reason(
         "user-break",
