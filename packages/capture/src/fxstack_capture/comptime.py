@@ -84,7 +84,7 @@ class ComptimeVar:
         return not self.is_symbolic
 
     def as_fake(self) -> Any:
-        """Return the fake tensor or symbolic number."""
+        """Return ``value``: the fake of a tensor, or a symbolic number. A Python object is returned unchanged."""
         return self.value
 
     def size(self, dim: int | None = None) -> Any:

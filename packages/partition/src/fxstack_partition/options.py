@@ -80,9 +80,10 @@ class PartitionOptions:
     time_overhead: float | None = None
     """Bound of the estimated seconds of recomputation, as a fraction of the step's seconds, in place of ``budget``."""
     cost: str = "seconds"
-    """Unit of recomputation: ``"seconds"``, or ``"products"`` for runtimes that fuse the rest.
+    """Unit in which the partitioner ``budget`` compares recomputation: ``"seconds"`` or ``"products"``.
 
-    ``"products"`` are the flops of matrix products, convolutions and attention.
+    ``"products"`` are the flops of matrix products, convolutions and attention; among equal flops, seconds decide.
+    This unit suits runtimes that fuse all other operators.
     """
     device: str | Device = "cpu"
     """Device for estimates of time: a name in ``DEVICES``, or a ``Device``."""

@@ -83,8 +83,9 @@ def _whole(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return attention by the one operator.
 
-    Return None if the operator does not take these dtypes or buffers, or if ``score_mod`` or ``mask_mod``
-    needs more than single numbers.
+    Return None if the operator does not take these dtypes or buffers, or if ``trace_attention`` refuses
+    ``score_mod`` or ``mask_mod``. An example is a function that calls an operator whose result is not a 0-d
+    tensor.
     """
     query, key, value = inputs
     shared = list({id(x): x for of_function in buffers for x in of_function}.values())

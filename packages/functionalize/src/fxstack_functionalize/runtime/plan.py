@@ -42,7 +42,10 @@ class TrainingPlan:
     symbols: range
     saved: tuple[SavedTensor, ...]
     examples: tuple[Example, ...]
-    """The metadata of the saved tensors."""
+    """The metadata of the saved tensors, in order.
+
+    If saved-tensor hooks run in eager, the backward checks the unpacked tensors against this metadata.
+    """
     constant: tuple[int, ...]
     """Flat outputs that are tensors without gradient."""
     tangents: tuple[TangentPlan, ...]

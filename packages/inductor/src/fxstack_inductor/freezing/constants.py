@@ -64,7 +64,10 @@ def _changes_silently(node: FxNode) -> bool:
 
 
 def _writes(user: FxNode) -> bool:
-    """Whether ``user`` may change its argument. Schemas say so, except those of training batch norms."""
+    """Whether ``user`` may change its argument: its schema declares a write, or it is a training batch norm.
+
+    The schema of a training batch norm may not declare the write. A function without schema counts as not writing.
+    """
     trains = "batch_norm" in str(user.target) and not is_evaluated_norm(user)
     return trains or mutates_tensor(user)
 

@@ -1,8 +1,9 @@
 """Loop levels and passes of a kernel's values, shared by the code generators.
 
 ``inner``: whether a value changes along the inner loops. ``stage``: the pass over the inner loops in which
-the value is available. Pass ``s`` computes the reductions of stage ``s + 1``; values that use their results
-also have stage ``s + 1``.
+the value is available. The stage of a reduction is the highest stage of its operands plus 1:
+pass ``s`` computes the reductions of stage ``s + 1``. The stage of any other value is the highest stage of
+its operands, or 0 without operands.
 """
 
 from __future__ import annotations

@@ -249,7 +249,11 @@ class IndexGraph:
 
     @cached_property
     def binders(self) -> tuple[dict[str, int], dict[str, SizeOf]]:
-        """Map the name of each symbol to a node with its value, and to a size of an input (``symbol_sources``)."""
+        """Return two maps by the name of a symbol (``symbol_sources``).
+
+        The first map has the index of a node whose value is the symbol. The second map has an input and the
+        dimension whose size is the symbol. A symbol may be missing in either map.
+        """
         return symbol_sources(self.facts)
 
     @cached_property

@@ -19,9 +19,11 @@ class JointRecord:
     """A joint graph and the sides of its nodes. All tuples are in graph order, so that no result depends on hashing.
 
     ``backward``: nodes that must run in the backward, because they depend on a tangent, or draw random numbers
-    or have effects after the backward has begun. ``forward``: nodes that must run in the forward. Other nodes may
-    run in both. ``inputs``: the nodes that each node reads. ``kinds`` has an entry for every node except the
-    output. ``copied``: inputs and outputs whose memory may change before the backward; a partition saves copies.
+    or have effects after the backward has begun. ``forward``: nodes that must run in the forward, because
+    an output, a random draw or an effect of the forward needs them; the backward may recompute some of these nodes.
+    Nodes in neither set may run in either graph or in both. ``inputs``: the nodes that each node reads. ``kinds``
+    has an entry for every node except the output. ``copied``: inputs and outputs whose memory may change before the
+    backward; a partition saves copies.
     """
 
     graph: StageGraph

@@ -16,7 +16,10 @@ def is_constant(value: object) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Return whether ``value`` holds no tensor, so that the program may get ``value`` itself."""
+    """Return whether ``value`` is data without tensors, which the program may get itself.
+
+    True for constants, symbolic numbers, ``torch.finfo`` and ``torch.iinfo``, and for tuples and lists of these.
+    """
     if is_constant(value) or isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return True
     if isinstance(value, (tuple, list)):

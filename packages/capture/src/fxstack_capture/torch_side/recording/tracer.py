@@ -200,7 +200,7 @@ class TorchTracer:
                 self.guard_offset(real, source)
 
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        """Guard the storage offset of the input ``real``, unless it is symbolic."""
+        """Guard the storage offset of the input ``real``, unless it is symbolic, and note it in the history."""
         offset = real.storage_offset()
         self.history.observe(offset_of(source), offset)
         if self.geometry.is_symbolic(StorageOffset(source)):

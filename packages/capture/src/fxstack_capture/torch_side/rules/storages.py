@@ -36,7 +36,10 @@ class Storages:
 
     @property
     def compared_storages(self) -> set[int]:
-        """Return the storages that the program may compare. Guards must check which inputs share them."""
+        """Return the storages that the program has read, because the program may compare them.
+
+        The guards must check which inputs share each of these storages.
+        """
         return set(self._tensors)
 
     def of(self, tensor: torch.Tensor) -> torch.UntypedStorage:

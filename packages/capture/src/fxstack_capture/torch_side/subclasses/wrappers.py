@@ -148,8 +148,10 @@ class Wrappers:
     def _inner_fake(
         self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
     ) -> FakeTensor:
-        """Return the fake of an inner tensor. If it has the wrapper's size, it gets the wrapper's symbolic
-        sizes.
+        """Return the fake of ``value``, an inner tensor of the wrapper ``real``.
+
+        ``outer`` are the sizes of the wrapper's fake. If ``value`` has the size of ``real``, a new fake gets
+        the sizes ``outer``. The inner tensors of a parameter have constant sizes.
         """
         tracer = self._tracer
         existing = fake_inputs.existing_fake(tracer, value, source)

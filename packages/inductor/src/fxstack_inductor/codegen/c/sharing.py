@@ -197,9 +197,10 @@ def _divisor(expr: Expr) -> int:
 
 
 def _ends(shared: Sequence[Range], tail: int, unit: Expr, text: str) -> set[str] | None:
-    """Return the conditions for no block to cross a position of an outer loop; None if a block does.
+    """Return the conditions under which each block has a single position of the loops before ``tail``.
 
-    ``text`` is ``unit`` as C.
+    The shared loops from ``tail`` on act as one loop. Blocks of ``unit`` points must divide this loop without a rest.
+    Return None if there is no proof. ``text`` is ``unit`` as C.
     """
     if not tail or unit == 1:
         return set()

@@ -119,7 +119,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A variable for the element ``path`` of a call's result. A ``tensor`` is read by later steps."""
+    """A variable for the element ``path`` of a call's result.
+
+    A tensor has the kind "tensor" only if a step, the caller or a mutation reads its memory.
+    """
 
     name: str
     path: tuple[int, ...]

@@ -141,7 +141,11 @@ def _require_few(count: int) -> None:
 def _positions(
     x: Node, windows: tuple[Window, Window], index: Sequence[Expr], outside: float
 ) -> Iterator[tuple[Body, Expr]]:
-    """Yield the elements of a window (``outside`` for a missing element) and their flat positions in the image."""
+    """Yield each element of the window at ``index``, and the element's flat position in the image.
+
+    The last two coordinates of ``index`` select the window. The other coordinates select the image. The value of a
+    missing element is ``outside``.
+    """
     rows, columns = windows
     dtype = value_dtype(x.dtype)
     for i, j in product(range(rows.length), range(columns.length)):

@@ -87,7 +87,10 @@ def _as_tensor(fn: Callable[..., Any], *args: object, **kwargs: object) -> torch
 
 
 def _constant(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
-    """Return an argument of a draw as a constant. Break the graph if it is not constant."""
+    """Return an argument of a draw as a constant. A symbolic number is guarded by its value.
+
+    Break the graph for anything but None, numbers, dtypes, and tuples and lists of these.
+    """
     value = trace.torch.specialize(value)
     if type(value) in (tuple, list, torch.Size):
         return type(value)(_constant(trace, fn, item) for item in value)
