@@ -1,6 +1,6 @@
 """Work of a compilation and of a step as counts, which a busy machine does not change: this tree beside another.
 
-    python instructions.py [--against CHECKOUT] [--models bert gpt2 ...] [--markdown]
+    python instructions.py [--against CHECKOUT] [--models bert gpt2 ...] [--dry] [--markdown]
 
 For every model, in a process for each tree, after a first run that warms the caches in memory:
 
@@ -121,6 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--against", type=Path, help="another checkout, with its C extension built in place")
     parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--dry", action="store_true", help="one small model")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -129,7 +130,7 @@ def main() -> None:
     table = Table(
         "model", "instructions", "ratio", "calls a step", "ratio of calls", "kernels", "equal kernels"
     )
-    for name in options.models:
+    for name in MODELS[:1] if options.dry else options.models:
         this = run(HERE, name)
         other = run(options.against.resolve(), name) if options.against else this
         table.row(

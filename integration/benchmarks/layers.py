@@ -1,6 +1,6 @@
 """How compile time grows with the number of equal layers: GPT-2, ViT and Llama blocks, forward and backward.
 
-    python layers.py [--models gpt2,vit,llama] [--layers 12,48,96] [--modes shared,region,unshared] [--size 64]
+    python layers.py [--models gpt2,vit,llama] [--layers 12,48,96] [--modes shared,region,unshared] [--size 64] [--dry]
 
 Every row runs in a process of its own with empty caches. ``shared``: equal parts of the graph become regions.
 ``region``: the blocks are functions of ``torch.compiler.nested_compile_region``. ``unshared``: the option
@@ -174,8 +174,11 @@ def main() -> None:
     parser.add_argument("--modes", default="shared,region,unshared")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--dry", action="store_true", help="four layers of one model")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.dry:
+        options.models, options.layers, options.modes = "gpt2", "4", "shared"
     if options.row:
         print(json.dumps(measure(*json.loads(options.row))))
         return
