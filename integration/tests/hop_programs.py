@@ -406,6 +406,11 @@ def difference(found: Any, expected: Any) -> str | None:
             return f"{found} is not {expected}"[:600]
         same = type(found.error) is type(expected.error)
         return None if same else f"{found.error!r} is not {expected.error!r}"[:600]
+    return values_difference(found, expected)
+
+
+def values_difference(found: Any, expected: Any) -> str | None:
+    """Return the first difference of two containers of tensors: in structure or in a leaf. None if there is none."""
     (mine, spec), (theirs, wanted) = pytree.tree_flatten(found), pytree.tree_flatten(expected)
     if spec != wanted:
         return f"structure {spec} is not {wanted}"

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from hop_programs import PLAIN, TORCHS, Pair, Raised, leaf_difference
+from hop_programs import PLAIN, TORCHS, Pair, Raised, values_difference
 from torch import nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
@@ -132,14 +132,7 @@ def difference(found: Any, expected: Any) -> str | None:
         if both and type(found.error) is type(expected.error):
             return None
         return f"{_text(found)} is not {_text(expected)}"[:900]
-    (mine, spec), (theirs, wanted) = pytree.tree_flatten(found), pytree.tree_flatten(expected)
-    if spec != wanted:
-        return f"structure {spec} is not {wanted}"
-    for place, (x, y) in enumerate(zip(mine, theirs, strict=True)):
-        text = leaf_difference(x, y)
-        if text is not None:
-            return f"leaf {place}: {text}"
-    return None
+    return values_difference(found, expected)
 
 
 def _text(outcome: Any) -> str:

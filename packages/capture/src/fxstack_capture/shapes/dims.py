@@ -54,7 +54,7 @@ class Hint:
     """The size gets a symbol of its own, independent of other sizes."""
 
     strict: bool
-    """Whether it is an error if the program needs one specific size."""
+    """Whether a program that needs one specific size raises an error."""
     bounds: Range
     """The range of the size. It is an error if the size is outside of it."""
 

@@ -54,7 +54,7 @@ class SizePlan:
     bounds: DimRange | Range | None = None
     """The range of the size, from a mark or a contract."""
     strict: bool = False
-    """Whether it is an error if the program needs one specific value of this size."""
+    """Whether a program that needs one specific value of this size raises an error."""
     named: Named | None = None
     """The formula, if the size is ``NAMED``."""
     solved: Solved | None = None
