@@ -45,7 +45,7 @@ from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, current_value
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.region_calls import call_region
-from fxstack_functionalize.views.inplace import InPlaceMode, run_in_place_safely
+from fxstack_functionalize.views.inplace import InPlaceMode, is_torch_function, run_in_place_safely
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
 from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
 
@@ -135,7 +135,7 @@ class CapturedRun:
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function with the checks for in-place operators, also for the calls inside of opaque functions."""
-        if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
+        if not isinstance(function, FunctionType) or is_torch_function(function):
             return in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
         if getattr(function, "needs_modes", False):  # a graph over wrapper subclasses
             return function(*args, **kwargs)

@@ -305,11 +305,16 @@ def _writes_first_argument(function: object, args: Sequence[Any], kwargs: Mappin
     """Whether a call changes the values of its first argument: by its name, or by ``inplace=True``."""
     if is_in_place(function) and _name(function) not in METADATA_METHODS:
         return True
-    if isinstance(function, FunctionType) and function.__module__.startswith("torch."):
+    if is_torch_function(function):
         position = _position_of_inplace(function)
         is_set = position is not None and position < len(args) and args[position]
         return bool(is_set or kwargs.get("inplace"))
     return False
+
+
+def is_torch_function(function: object) -> bool:
+    """Whether a value is a Python function of torch. A function made by ``exec`` may have no module name."""
+    return isinstance(function, FunctionType) and (function.__module__ or "").startswith("torch.")
 
 
 def is_in_place(function: object) -> bool:

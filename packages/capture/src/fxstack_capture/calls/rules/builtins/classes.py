@@ -199,7 +199,7 @@ def _instance_check(trace: Trace, cls: object) -> Any:
     method = trace.objects.classes.lookup(type(cls), "__instancecheck__")
     if type(method) is not types.FunctionType or method is abc.ABCMeta.__dict__["__instancecheck__"]:
         return None
-    return None if method.__module__.partition(".")[0] in ("torch", "typing") else method
+    return None if (method.__module__ or "").partition(".")[0] in ("torch", "typing") else method
 
 
 @RULES.rule(type.__instancecheck__)

@@ -83,7 +83,7 @@ def is_only_torchs_compilers(fn: FunctionType) -> bool:
         return False
     if fn.__dict__.get("_torchdynamo_disable"):
         kept_away = original.__name__ == "_init_group" or original.__name__.startswith("_fused_")
-        return kept_away and original.__module__.startswith("torch.optim")
+        return kept_away and (original.__module__ or "").startswith("torch.optim")
     return fn.__module__ == original.__module__ and fn.__code__.co_filename == _COMPILED_BY
 
 
