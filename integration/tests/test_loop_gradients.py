@@ -90,3 +90,47 @@ def test_gradients(program, dynamic):
     for x in (X, -X - 1):
         found, expected = with_gradients(compiled, x), with_gradients(lambda x: program(PLAIN, x), x)
         assert difference(found, expected) is None
+
+
+def loop(ops, x):
+    """A loop whose number of iterations depends on its values."""
+    return ops.while_loop(lambda m: m.sum() < 10, lambda m: (m * m + x,), (x,))[0].pow(2).sum()
+
+
+def counted(ops, x):
+    return ops.while_loop(lambda n, m: n < 3, lambda n, m: (n + 1, m * m), (torch.tensor(0), x))[1].sum()
+
+
+def without_iteration(ops, x):
+    return ops.while_loop(lambda m: m.sum() > 1e9, lambda m: (m * 2,), (x * 3,))[0].sum()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("function", [loop, counted, without_iteration])
+def test_gradients_of_loops_by_torch_func(function, order, backend):
+    """The gradient by ``torch.func``, and the gradient of that by autograd."""
+
+    def program(ops, x):
+        fn = lambda x: function(ops, x)
+        for _ in range(order):
+            inner = fn
+            fn = lambda x, inner=inner: torch.func.grad(inner)(x).sum()
+        return fn(x)
+
+    expected, found = X.clone().requires_grad_(), X.clone().requires_grad_()
+    compiled = fxstack.compile(lambda x: program(TORCHS, x), backend=backend, fullgraph=True)
+    results = program(PLAIN, expected), compiled(found)
+    torch.testing.assert_close(results[1], results[0])
+    if results[0].requires_grad:
+        pairs = zip(results, (expected, found), strict=True)
+        first, second = (torch.autograd.grad(y, x, allow_unused=True)[0] for y, x in pairs)
+        torch.testing.assert_close(second, torch.zeros_like(X) if first is None else first)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_gradients_of_loops_of_different_lengths_under_vmap(backend):
+    x = torch.tensor([[1.0, 2.0, 3.0], [0.1, 0.2, 0.3], [9.0, 9.0, 9.0]])
+    fn = torch.vmap(torch.func.grad(lambda x: loop(TORCHS, x)))
+    expected = torch.stack([torch.func.grad(lambda x: loop(PLAIN, x))(row) for row in x])
+    torch.testing.assert_close(fxstack.compile(fn, backend=backend, fullgraph=True)(x), expected)

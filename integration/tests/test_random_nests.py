@@ -5,7 +5,7 @@ from random_nests.running import PLAIN_NESTS, Outcome, Run, check, difference
 from random_nests.shrinking import kind_of, shrink
 from random_nests.writer import MAX_DEPTH, program
 
-# The graph of 505 breaks at a cond, and then torch's own operator refuses the branches (docs/results/higher-order.md).
+# A branch reads a number that a loop carries, under torch.func.grad (docs/results/higher-order.md).
 KNOWN = pytest.mark.xfail(strict=True, reason="the graph breaks at a cond that torch's operator refuses")
 SAMPLE = [pytest.param(seed, marks=KNOWN) if seed == 505 else seed for seed in range(500, 512)]
 

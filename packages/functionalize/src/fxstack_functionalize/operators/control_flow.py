@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from operator import setitem
 from typing import Any, cast
 
@@ -162,6 +163,7 @@ class _Context(torch.autograd.function.FunctionCtx):
     body: Body
     count: int
     counts: tuple[int, int]
+    stacks: bool
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
 
@@ -249,11 +251,14 @@ def cond(pred: object, yes: Body, no: Body, operands: Values) -> Any:
 class _WhileLoop(_Rule):
     """The gradient of ``while_loop`` is a loop from the last iteration to the first.
 
-    The forward saves the carried values of all iterations, and their number.
+    The forward saves the carried values of all iterations, and their number. ``stacks``: the results are these
+    values, as of ``while_loop_stack_output``, and not the last ones.
     """
 
     @staticmethod
-    def forward(ctx: _Context, test: Body, body: Body, count: int, *operands: Tensor) -> tuple[Any, ...]:
+    def forward(
+        ctx: _Context, stacks: bool, test: Body, body: Body, count: int, *operands: Tensor
+    ) -> tuple[Any, ...]:
         """Call the operator whose results are the values of all iterations, with a count of the iterations."""
 
         def goes_on(_number: Tensor, *values: Tensor) -> Any:
@@ -269,7 +274,9 @@ class _WhileLoop(_Rule):
         _forget_size(numbers.size(0))
         ctx.body, ctx.count = body, count
         _Rule.save(ctx, (*operands, numbers, *stacked))
-        results = tuple(x[-1] for x in stacked)  # without an iteration, the operator returns the first values
+        # Without an iteration, the operator returns the first values.
+        results = tuple(stacked) if stacks else tuple(x[-1] for x in stacked)
+        ctx.stacks = stacks
         ctx.floats = [_is_float(x) for x in results]
         ctx.mark_non_differentiable(*(x for x in results if not _is_float(x)))
         return results
@@ -278,14 +285,17 @@ class _WhileLoop(_Rule):
     def backward(ctx: _Context, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
         saved, body, count = _Rule.saved(ctx), ctx.body, ctx.count
-        total = len(ctx.needs_input_grad) - 3
+        total = len(ctx.needs_input_grad) - 4
         operands, (numbers, *stacked) = saved[:total], saved[total:]
         carried, further = operands[:count], operands[count:]
         is_carried = [_is_float(x) for x in carried]
-        needs = _flags(further, ctx.needs_input_grad[3 + count :])
+        needs = _flags(further, ctx.needs_input_grad[4 + count :])
         befores = [torch.cat([x.unsqueeze(0), s[:-1]]) for x, s in zip(carried, stacked, strict=True)]
-        starts = [g.clone(memory_format=torch.contiguous_format) for g in _chosen(gradients, is_carried)]
+        given = _chosen(gradients, is_carried)
+        starts = [_first_row(g, numbers[-1]) if ctx.stacks else g for g in given]
+        starts = [g.clone(memory_format=torch.contiguous_format) for g in starts]
         sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, needs)]
+        steps = given if ctx.stacks else []
 
         def goes_on(number: Tensor, *_values: object) -> Tensor:
             return number > 0
@@ -293,20 +303,30 @@ class _WhileLoop(_Rule):
         def step(number: Tensor, *values: Tensor) -> tuple[Any, ...]:
             position = (number - 1).reshape(1)
             remaining = iter(values)
-            incoming, so_far, rows, others = (
-                [next(remaining) for _ in group] for group in (starts, sums, befores, further)
+            groups = (starts, sums, befores, steps, further)
+            incoming, so_far, rows, of_rows, others = ([next(remaining) for _ in g] for g in groups)
+            before, added = (
+                [x.index_select(0, position.to(x.device)).squeeze(0) for x in group]
+                for group in (rows, of_rows)
             )
-            before = [row.index_select(0, position.to(row.device)).squeeze(0) for row in rows]
+            if added:
+                incoming = [x + y for x, y in zip(incoming, added, strict=True)]
             found = _pull(body, [*before, *others], [*is_carried, *needs], incoming)
             added = [x + y for x, y in zip(so_far, found[len(incoming) :], strict=True)]
             return number - 1, *found[: len(incoming)], *added
 
         loop = (numbers[-1].clone(), *starts, *sums)
-        invariant = (*befores, *further)
+        invariant = (*befores, *steps, *further)
         graphs = (ctx.keys.graph(f, (*loop, *invariant)) for f in (goes_on, step))
         _, *found = _OPERATORS.while_loop(*graphs, loop, invariant)
         first, second = found[: len(starts)], found[len(starts) :]
-        return None, None, None, *_spread(first, is_carried), *_spread(second, needs)
+        return None, None, None, None, *_spread(first, is_carried), *_spread(second, needs)
+
+
+def _first_row(gradient: Tensor, iterations: Tensor) -> Tensor:
+    """Return the gradient of the first values, which are the only row of a loop without iterations."""
+    first = gradient[0]
+    return torch.where((iterations == 0).to(first.device), first, torch.zeros_like(first))
 
 
 def _forget_size(size: Any) -> None:
@@ -319,14 +339,16 @@ def _forget_size(size: Any) -> None:
     torch._check(size >= 1)
 
 
-def while_loop(test: Body, body: Body, carried: Values, further: Values) -> Any:
-    """Call the operator ``while_loop``."""
+def while_loop(
+    test: Body, body: Body, carried: Values, further: Values, *, operator: Any = _OPERATORS.while_loop
+) -> Any:
+    """Call the operator ``while_loop``, or ``while_loop_stack_output``."""
     count = len(carried)
     operands = _apart((*carried, *further))
     if not needs_gradient(operands):
         functions = _with_rules(test), _with_rules(body)
-        return _OPERATORS.while_loop(*functions, tuple(operands[:count]), tuple(operands[count:]))
-    return _apply(_WhileLoop, test, body, count, *operands)
+        return operator(*functions, tuple(operands[:count]), tuple(operands[count:]))
+    return _apply(_WhileLoop, operator is not _OPERATORS.while_loop, test, body, count, *operands)
 
 
 class _Scan(_Rule):
@@ -464,6 +486,7 @@ def map_(body: Body, xs: Values, further: Values) -> Any:
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     _OPERATORS.cond: cond,
     _OPERATORS.while_loop: while_loop,
+    _OPERATORS.while_loop_stack_output: partial(while_loop, operator=_OPERATORS.while_loop_stack_output),
     _OPERATORS.scan: scan,
     _OPERATORS.map_impl: map_,
 }

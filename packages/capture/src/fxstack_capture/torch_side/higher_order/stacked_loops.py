@@ -9,6 +9,7 @@ import torch
 
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall, bind_arguments
+from fxstack_capture.torch_side.higher_order.nested.nodes import stack_iterations
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -37,7 +38,7 @@ def stacked_loop(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwar
     graphs = [
         builder.module(name, module) for name, module in zip(("cond_fn", "body_fn"), modules, strict=True)
     ]
-    results = call.make_results(_stacked(tracer, body.outputs), gradient=_requires_grad(inputs))
+    results = call.make_results(stack_iterations(call, body.outputs), gradient=_requires_grad(inputs))
     further = (*call.operands(additional), *free)
     return call.write((*graphs, tuple(call.operands(carried)), further), results, body.spec)
 
@@ -53,16 +54,6 @@ def _demand_same_kinds(call: GraphsOfCall, carried: Any, outputs: Any) -> None:
                 raise call.refuse(
                     f"whose body gets carried tensor {index} with {name} {old} and returns {name} {new}"
                 )
-
-
-def _stacked(tracer: TracerProtocol, outputs: Any) -> list[torch.Tensor]:
-    """Return fakes of the stacked results of at least one iteration."""
-    env = tracer.geometry.env
-    with env.scalar_outputs_allowed():
-        count = env.create_unbacked_symint()
-    env.constrain_symbol_range(count.node.expr, 1, 2**31)
-    with tracer.unrecorded(), tracer.mode, torch.no_grad():
-        return [torch.empty((count, *x.size()), dtype=x.dtype, device=x.device) for x in outputs]
 
 
 def _requires_grad(tensors: list[torch.Tensor]) -> bool:

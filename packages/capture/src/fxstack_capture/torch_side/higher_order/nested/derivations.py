@@ -11,15 +11,26 @@ plain Python functions here, so the layers of ``torch.func`` apply to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import fx
 
-Function = Callable[..., Any]
-Values = Sequence[Any]
+from fxstack_capture.torch_compat import functorch
+from fxstack_capture.torch_side.higher_order.nested.differentiation import (
+    Function,
+    Values,
+    chosen,
+    is_float,
+    pull_back,
+    push_forward,
+    spread,
+)
+from fxstack_capture.torch_side.higher_order.nested.rows import VmapInfo, batched, row_of, where_of_examples
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
+
 Operator = Callable[..., Any]
 _OPERATORS = torch.ops.higher_order
 
@@ -65,13 +76,16 @@ def apply(
     functions = tuple(
         _Graph(module, call) if isinstance(module, fx.GraphModule) else module for module in modules
     )
-    results = _apply(RULES[operator], replace(call, functions=functions), *operands)
+    call = replace(call, functions=functions)
+    if operator is _OPERATORS.while_loop:
+        return _apply_loop(call, *operands)
+    results = _apply(RULES[operator], call, *operands)
     return results[: len(results) - _saved_count(call)]
 
 
-def _apply(rule: type[torch.autograd.Function], call: Call, *operands: object) -> tuple[Any, ...]:
+def _apply(rule: type[torch.autograd.Function], *operands: object) -> tuple[Any, ...]:
     """Apply a rule under the active layers."""
-    found: Any = cast("Any", rule).apply(call, *operands)
+    found: Any = cast("Any", rule).apply(*operands)
     return found if isinstance(found, tuple) else (found,)
 
 
@@ -90,13 +104,6 @@ def _parts(operator: Operator, args: Values) -> tuple[tuple[Function, ...], list
     return (body,), [*xs, *further], (0, len(xs))
 
 
-class VmapInfo(Protocol):
-    """What torch tells the ``vmap`` method of a function about its layer."""
-
-    batch_size: int
-    randomness: str
-
-
 class Context(torch.autograd.function.FunctionCtx):
     """The context of a function: what ``setup_context`` saves."""
 
@@ -111,49 +118,6 @@ class Context(torch.autograd.function.FunctionCtx):
     """The other saved values."""
     saved_tensors: tuple[torch.Tensor, ...]
     needs_input_grad: tuple[bool, ...]
-
-
-def is_float(value: object) -> bool:
-    """Return whether a value is a tensor whose dtype has gradients."""
-    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-
-
-def _chosen(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
-    """Return the values whose flag is true."""
-    return [value for value, flag in zip(values, flags, strict=True) if flag]
-
-
-def _spread(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
-    """Return a value for each true flag, and ``None`` for each other flag."""
-    remaining = iter(values)
-    return [next(remaining) if flag else None for flag in flags]
-
-
-def _of_active(function: Function, args: Values, active: Sequence[bool]) -> Function:
-    """Return the floating-point results of ``function`` as a function of the arguments in ``active``."""
-
-    def of_active(*values: torch.Tensor) -> tuple[Any, ...]:
-        remaining = iter(values)
-        given = [next(remaining) if flag else value for value, flag in zip(args, active, strict=True)]
-        return tuple(x for x in function(*given) if is_float(x))
-
-    return of_active
-
-
-def _pull(function: Function, args: Values, active: Sequence[bool], gradients: Values) -> tuple[Any, ...]:
-    """Return the gradients of the arguments in ``active``, from those of the floating-point results."""
-    _, back = torch.func.vjp(_of_active(function, args, active), *_chosen(args, active))
-    found: tuple[Any, ...] = back(tuple(gradients))
-    return found
-
-
-def _push(function: Function, args: Values, active: Sequence[bool], tangents: Values) -> tuple[Any, ...]:
-    """Return all results of ``function``, then the tangents of the floating-point results."""
-    # A gradient is linear in the gradients of the results, so its own gradient is the derivative. ``torch.func.jvp``
-    # would need a second level of forward-mode AD, which torch does not have.
-    results, back = torch.func.vjp(_of_active(function, args, active), *_chosen(args, active))
-    _, forward = torch.func.vjp(lambda *weights: back(weights), *(torch.zeros_like(x) for x in results))
-    return (*function(*args), *forward(tuple(tangents)))
 
 
 class _Rule(torch.autograd.Function):
@@ -172,18 +136,20 @@ class _Rule(torch.autograd.Function):
         ctx.call, ctx.total = call, len(operands)
         ctx.floats = [is_float(x) for x in output]
         carried = _saved_count(call)
-        saved = [*operands, *output[len(output) - carried :]]
+        first = output[:1] if call.operator is _OPERATORS.while_loop_stack_output else ()
+        saved = [*operands, *first, *output[len(output) - carried :]]
         ctx.is_tensor = [isinstance(x, torch.Tensor) for x in saved]
         ctx.numbers = [x for x in saved if not isinstance(x, torch.Tensor)]
         tensors = [x for x in saved if isinstance(x, torch.Tensor)]
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
         ctx.mark_non_differentiable(*(x for x in output if isinstance(x, torch.Tensor) and not is_float(x)))
+        ctx.set_materialize_grads(call.operator is not _OPERATORS.while_loop_stack_output)
 
 
 def _saved_count(call: Call) -> int:
     """Return how many results at the end are values that the forward saves."""
-    return call.counts[0] if call.operator in (_OPERATORS.scan, _OPERATORS.map_impl) else 0
+    return 0 if call.operator in (_OPERATORS.cond, _OPERATORS.while_loop) else call.counts[0]
 
 
 def _saved(ctx: Context) -> tuple[list[Any], list[Any]]:
@@ -222,19 +188,6 @@ def _as_tuple(function: Function) -> Function:
     return call
 
 
-def _batched(info: VmapInfo, value: torch.Tensor, dim: int | None, to: int = 0) -> torch.Tensor:
-    """Return ``value`` with its batch at dimension ``to``. A value without batch is repeated."""
-    if dim is None:
-        shape = list(value.shape)
-        return value.unsqueeze(to).expand(*shape[:to], info.batch_size, *shape[to:]).contiguous()
-    return value.movedim(dim, to).contiguous()
-
-
-def _where(truth: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return ``torch.where``, with one truth for each element of dimension 0."""
-    return torch.where(truth.reshape(-1, *[1] * (first.dim() - 1)), first, second)
-
-
 class _Cond(_Rule):
     """``torch.cond``. The first operand is the predicate."""
 
@@ -245,11 +198,11 @@ class _Cond(_Rule):
         active, count = _needs(ctx, [pred, *operands])[1:], len(operands)
 
         def pull(branch: Function) -> Function:
-            return lambda *values: _pull(branch, values[:count], active, values[count:])
+            return lambda *values: pull_back(branch, values[:count], active, values[count:])
 
         call = replace(ctx.call, functions=tuple(map(pull, ctx.call.functions)))
-        found = _apply(_Cond, call, pred, *operands, *_chosen(gradients, ctx.floats))
-        return None, None, *_spread(found, active)
+        found = _apply(_Cond, call, pred, *operands, *chosen(gradients, ctx.floats))
+        return None, None, *spread(found, active)
 
     @staticmethod
     def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
@@ -259,11 +212,13 @@ class _Cond(_Rule):
         count = len(operands)
 
         def push(branch: Function) -> Function:
-            return lambda *values: _push(branch, values[:count], active, values[count:])[len(ctx.floats) :]
+            return lambda *values: push_forward(branch, values[:count], active, values[count:])[
+                len(ctx.floats) :
+            ]
 
         call = replace(ctx.call, functions=tuple(map(push, ctx.call.functions)))
-        found = _apply(_Cond, call, pred, *operands, *_chosen(tangents[2:], active))
-        return tuple(_spread(found, ctx.floats))
+        found = _apply(_Cond, call, pred, *operands, *chosen(tangents[2:], active))
+        return tuple(spread(found, ctx.floats))
 
     @staticmethod
     def vmap(
@@ -280,17 +235,63 @@ class _Cond(_Rule):
         else:
             truth = pred.movedim(in_dims[1], 0).bool()
             pairs = zip(yes(*operands), no(*operands), strict=True)
-            results = tuple(_where(truth, first, second) for first, second in pairs)
+            results = tuple(where_of_examples(truth, first, second) for first, second in pairs)
         return results, tuple(0 for _ in results)
 
 
 class _WhileLoop(_Rule):
-    """``while_loop``. Its gradient needs the values of all iterations, which this class does not save."""
+    """``while_loop``. A loop that gets a gradient (``_apply_loop``) also returns all its carried values, stacked.
+
+    It is then a call of ``while_loop_stack_output``, whose first carried value counts the iterations.
+    """
 
     @staticmethod
-    def backward(ctx: Context, *_gradients: object) -> Any:
-        """Raise an error: the interpreter does not trace the gradient of a loop by a function transform."""
-        raise NotImplementedError("the gradient of while_loop by a transform of torch.func")
+    def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
+        """Record the operator."""
+        found = _Rule.forward(call, *operands)
+        with torch.set_grad_enabled(call.gradients):
+            return (*(rows[-1] for rows in found), *found) if _saved_count(call) else found
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
+        """Pull the gradients back from the last iteration to the first."""
+        operands, (iterations, *stacked) = _saved(ctx)
+        call: Call = ctx.call
+        (count,), (_, body) = call.counts, call.functions
+        carried, further = operands[:count], operands[count:]
+        is_carried = [is_float(x) for x in carried]
+        needs = _needs(ctx, operands)[count:]
+        starts = chosen(gradients[:count], is_carried)
+        starts = [
+            torch.zeros_like(x) if g is None else g
+            for x, g in zip(chosen(carried, is_carried), starts, strict=True)
+        ]
+        sums = [torch.zeros_like(x) for x in chosen(further, needs)]
+        steps = chosen(gradients[count:], is_carried)
+        has_step = [g is not None for g in steps]
+        groups = (starts, sums, carried, stacked, chosen(steps, has_step), further)
+
+        def goes_on(number: torch.Tensor, *_values: object) -> torch.Tensor:
+            return number > 0
+
+        def step(number: torch.Tensor, *values: torch.Tensor) -> tuple[Any, ...]:
+            remaining = iter(values)
+            incoming, so_far, first, after, added, others = ([next(remaining) for _ in g] for g in groups)
+            weights = spread((row_of(rows, number - 1, call.gradients) for rows in added), has_step)
+            incoming = [x if w is None else x + w for x, w in zip(incoming, weights, strict=True)]
+            previous = [row_of(rows, number - 2, call.gradients) for rows in after]
+            before = [
+                torch.where((number > 1).to(x.device), x, start)
+                for x, start in zip(previous, first, strict=True)
+            ]
+            found = pull_back(body, [*before, *others], [*is_carried, *needs], incoming)
+            of_further = zip(so_far, found[len(incoming) :], strict=True)
+            return number - 1, *found[: len(incoming)], *(x + y for x, y in of_further)
+
+        width = 1 + len(starts) + len(sums)
+        new = replace(call, operator=_OPERATORS.while_loop, functions=(goes_on, step), counts=(width,))
+        _, *found = _apply_loop(new, iterations, *(x for group in groups for x in group))
+        return None, *spread(found[: len(starts)], is_carried), *spread(found[len(starts) :], needs)
 
     @staticmethod
     def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
@@ -307,7 +308,7 @@ class _WhileLoop(_Rule):
             if is_float(x)
         ]
         active = [*is_carried, *(t is not None for t in given[count:])]
-        outer = _chosen(given[count:], active[count:])
+        outer = chosen(given[count:], active[count:])
         width = count + len(starts)
 
         def goes_on(*values: torch.Tensor) -> Any:
@@ -316,17 +317,19 @@ class _WhileLoop(_Rule):
         def step(*values: torch.Tensor) -> tuple[Any, ...]:
             further = values[width : width + len(operands) - count]
             seeds = (*values[count:width], *values[width + len(further) :])
-            return _push(body, (*values[:count], *further), active, seeds)
+            return push_forward(body, (*values[:count], *further), active, seeds)
 
         new = replace(call, functions=(goes_on, step), counts=(width,))
         found = _apply(_WhileLoop, new, *operands[:count], *starts, *operands[count:], *outer)
-        return tuple(_spread(found[count:], is_carried))
+        finals, stacked = found[count:width], found[width + count :]
+        tangents_of_stacked = spread(stacked, is_carried) if stacked else []
+        return *spread(finals, is_carried), *tangents_of_stacked
 
     @staticmethod
     def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], call: Call, *operands: torch.Tensor) -> Any:
         """Run until the condition of no example holds. An example whose condition fails keeps its values."""
         (count,) = call.counts
-        carried = [_batched(info, x, dim) for x, dim in zip(operands[:count], in_dims[1:], strict=False)]
+        carried = [batched(info, x, dim) for x, dim in zip(operands[:count], in_dims[1:], strict=False)]
         dims = (*[0] * count, *in_dims[1 + count :])
         test, body = (_mapped(info, _as_tuple(function), dims) for function in call.functions)
 
@@ -335,11 +338,41 @@ class _WhileLoop(_Rule):
 
         def step(*values: torch.Tensor) -> tuple[Any, ...]:
             (truth,) = test(*values)
-            return tuple(_where(truth, new, old) for new, old in zip(body(*values), values, strict=False))
+            return tuple(
+                where_of_examples(truth, new, old) for new, old in zip(body(*values), values, strict=False)
+            )
 
         new = replace(call, functions=(goes_on, step))
         found = _apply(_WhileLoop, new, *carried, *operands[count:])
-        return found, (0,) * len(found)
+        is_stacked = len(found) > count
+        return found, (*[0] * count, *[1] * count * is_stacked)
+
+
+def _apply_loop(call: Call, *operands: Any) -> tuple[Any, ...]:
+    """Apply ``while_loop`` under the active layers. Save the values of all iterations for a gradient."""
+    if not any(map(_has_gradient, operands)):
+        return _apply(_WhileLoop, call, *operands)
+    test, body = call.functions
+    counting = replace(
+        call,
+        operator=_OPERATORS.while_loop_stack_output,
+        functions=(
+            lambda _number, *values: test(*values),
+            lambda number, *values: (number + 1, *body(*values)),
+        ),
+        counts=(1 + call.counts[0],),
+    )
+    start = torch.zeros((), dtype=torch.int64, device="cpu")
+    return _apply(_WhileLoop, counting, start, *operands)[1 : 1 + call.counts[0]]
+
+
+def _has_gradient(value: object) -> bool:
+    """Return whether a layer of ``torch.func.grad`` or ``vjp`` tracks a value."""
+    while isinstance(value, torch.Tensor) and is_wrapped(value):
+        if functorch.is_gradtrackingtensor(value) and value.requires_grad:
+            return True
+        value = functorch.get_unwrapped(value)
+    return False
 
 
 class _Scan(_Rule):
@@ -365,9 +398,9 @@ class _Scan(_Rule):
         active = _needs(ctx, operands)
         is_carried = [is_float(x) for x in init]
         need_xs, need_further = active[carries : carries + slices], active[carries + slices :]
-        starts = _chosen(gradients[:carries], is_carried)
-        sums = [torch.zeros_like(x) for x in _chosen(further, need_further)]
-        steps = _chosen(gradients[carries:], ctx.floats[carries:])
+        starts = chosen(gradients[:carries], is_carried)
+        sums = [torch.zeros_like(x) for x in chosen(further, need_further)]
+        steps = chosen(gradients[carries:], ctx.floats[carries:])
         rows = [torch.flip(x, (0,)) for x in (*before, *xs, *steps)]
         flags = [*is_carried, *need_xs, *need_further]
 
@@ -375,7 +408,7 @@ class _Scan(_Rule):
             remaining = iter(values)
             groups = (starts, sums, before, xs, steps, further)
             incoming, so_far, carry, parts, outer, others = ([next(remaining) for _ in g] for g in groups)
-            results = _pull(_saving(body, carries), (*carry, *parts, *others), flags, (*incoming, *outer))
+            results = pull_back(_saving(body, carries), (*carry, *parts, *others), flags, (*incoming, *outer))
             first, last = len(incoming), len(results) - len(so_far)
             added = [x + y for x, y in zip(so_far, results[last:], strict=True)]
             return (*results[:first], *added, *results[first:last])
@@ -388,9 +421,9 @@ class _Scan(_Rule):
         of_xs = [torch.flip(x, (0,)) for x in found[width:]]
         return (
             None,
-            *_spread(found[: len(starts)], is_carried),
-            *_spread(of_xs, need_xs),
-            *_spread(found[len(starts) : width], need_further),
+            *spread(found[: len(starts)], is_carried),
+            *spread(of_xs, need_xs),
+            *spread(found[len(starts) : width], need_further),
         )
 
     @staticmethod
@@ -408,8 +441,8 @@ class _Scan(_Rule):
         ]
         flags = [t is not None for t in given[carries:]]
         rows, outer = (
-            _chosen(given[carries : carries + slices], flags[:slices]),
-            _chosen(given[carries + slices :], flags[slices:]),
+            chosen(given[carries : carries + slices], flags[:slices]),
+            chosen(given[carries + slices :], flags[slices:]),
         )
         groups = (
             operands[:carries],
@@ -427,7 +460,9 @@ class _Scan(_Rule):
             )
             active = [*is_carried, *flags]
             function = _saving(body, carries)
-            results = _push(function, (*carry, *parts, *others), active, (*seeds, *part_seeds, *other_seeds))
+            results = push_forward(
+                function, (*carry, *parts, *others), active, (*seeds, *part_seeds, *other_seeds)
+            )
             plain, pushed = results[: len(ctx.floats)], results[len(ctx.floats) :]
             return (*plain[:carries], *pushed[: len(starts)], *pushed[len(starts) :])
 
@@ -435,16 +470,16 @@ class _Scan(_Rule):
         new = replace(call, functions=(step,), counts=(width, slices + len(rows)))
         found = _apply(_Scan, new, *(x for group in groups for x in group))
         found = found[carries : len(found) - width]
-        return tuple(_spread(found, ctx.floats))
+        return tuple(spread(found, ctx.floats))
 
     @staticmethod
     def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], call: Call, *operands: torch.Tensor) -> Any:
         """Map the function. The batch of sliced operands lies behind the sliced dimension."""
         carries, slices = call.counts
         dims = in_dims[1:]
-        carried = [_batched(info, x, dim) for x, dim in zip(operands[:carries], dims, strict=False)]
+        carried = [batched(info, x, dim) for x, dim in zip(operands[:carries], dims, strict=False)]
         rows = [
-            x if dim is None else _batched(info, x, dim, 1)
+            x if dim is None else batched(info, x, dim, 1)
             for x, dim in zip(operands[carries : carries + slices], dims[carries:], strict=False)
         ]
         row_dims = [None if dim is None else 0 for dim in dims[carries : carries + slices]]

@@ -78,7 +78,9 @@ def add_while_loop(
     modules = [("cond_fn", test_graph.module(is_single=True)), ("body_fn", body_graph.module())]
     gradient = any_gradient((*initial, *(n.meta["val"] for n in nodes)), call.free)
     graphs = call.install(modules)
-    results = call.make_results(loop.likes, gradient=gradient)
+    is_stacked = call.operator is _OPERATORS.while_loop_stack_output
+    likes = stack_iterations(call, loop.likes) if is_stacked else loop.likes
+    results = call.make_results(likes, gradient=gradient)
     values = call.current_values(loop.written_nodes, loop.written)
     node_args = (*graphs, (*nodes[: len(initial)], *values), loop.invariant)
     return loop, call.add(node_args, results)
@@ -201,6 +203,16 @@ def add_over_slices(
     return loop, written, results
 
 
+def stack_iterations(call: GraphsOfCall, tensors: Sequence[torch.Tensor]) -> Tensors:
+    """Return the stacked values of all iterations of a loop, of unknown number, for metadata."""
+    env = call.tracer.geometry.env
+    with env.scalar_outputs_allowed():
+        count = env.create_unbacked_symint()
+    # Without an iteration, the result is the first value.
+    env.constrain_symbol_range(count.node.expr, 1, 2**31)
+    return stack_results(call, tensors, count)
+
+
 def stack_results(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
     """Return the stacked results of all iterations, with a new first dimension, for metadata."""
     with call.tracer.unrecorded(), call.tracer.mode, torch.no_grad():
@@ -239,7 +251,7 @@ def _record_derived(
         return tuple(results)
     carries, *more = derived.counts
     initial = list(operands[:carries])
-    if derived.operator is _OPERATORS.while_loop:
+    if derived.operator in (_OPERATORS.while_loop, _OPERATORS.while_loop_stack_output):
         test, body = (trace(function, operands) for function in functions)
         demand_same_carry(call, body, initial, initial)
         return tuple(add_while_loop(call, (test, body), initial, nodes)[1])

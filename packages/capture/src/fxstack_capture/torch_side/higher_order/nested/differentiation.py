@@ -1,0 +1,56 @@
+"""Gradients and tangents of one function, for operators under layers of ``torch.func``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+Function = Callable[..., Any]
+Values = Sequence[Any]
+
+
+def is_float(value: object) -> bool:
+    """Return whether a value is a tensor whose dtype has gradients."""
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def chosen(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
+    """Return the values whose flag is true."""
+    return [value for value, flag in zip(values, flags, strict=True) if flag]
+
+
+def spread(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
+    """Return a value for each true flag, and ``None`` for each other flag."""
+    remaining = iter(values)
+    return [next(remaining) if flag else None for flag in flags]
+
+
+def _of_active(function: Function, args: Values, active: Sequence[bool]) -> Function:
+    """Return the floating-point results of ``function`` as a function of the arguments in ``active``."""
+
+    def of_active(*values: torch.Tensor) -> tuple[Any, ...]:
+        remaining = iter(values)
+        given = [next(remaining) if flag else value for value, flag in zip(args, active, strict=True)]
+        return tuple(x for x in function(*given) if is_float(x))
+
+    return of_active
+
+
+def pull_back(function: Function, args: Values, active: Sequence[bool], gradients: Values) -> tuple[Any, ...]:
+    """Return the gradients of the arguments in ``active``, from those of the floating-point results."""
+    _, back = torch.func.vjp(_of_active(function, args, active), *chosen(args, active))
+    found: tuple[Any, ...] = back(tuple(gradients))
+    return found
+
+
+def push_forward(
+    function: Function, args: Values, active: Sequence[bool], tangents: Values
+) -> tuple[Any, ...]:
+    """Return all results of ``function``, then the tangents of the floating-point results."""
+    # A gradient is linear in the gradients of the results, so its own gradient is the derivative. ``torch.func.jvp``
+    # would need a second level of forward-mode AD, which torch does not have.
+    results, back = torch.func.vjp(_of_active(function, args, active), *chosen(args, active))
+    _, forward = torch.func.vjp(lambda *weights: back(weights), *(torch.zeros_like(x) for x in results))
+    return (*function(*args), *forward(tuple(tangents)))
