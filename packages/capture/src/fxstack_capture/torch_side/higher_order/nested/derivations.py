@@ -22,6 +22,7 @@ from fxstack_capture.torch_compat import functorch
 from fxstack_capture.torch_side.higher_order.nested.differentiation import (
     Function,
     Values,
+    as_tuple,
     chosen,
     is_float,
     pull_back,
@@ -171,21 +172,11 @@ def _mapped(info: VmapInfo, function: Function, dims: Sequence[int | None]) -> F
         if all(dim is None for dim in dims):
             return tuple(x.expand(info.batch_size, *x.shape) for x in function(*args))
         found: tuple[Any, ...] = torch.vmap(
-            _as_tuple(function), in_dims=tuple(dims), randomness=info.randomness
+            as_tuple(function), in_dims=tuple(dims), randomness=info.randomness
         )(*args)
         return found
 
     return mapped
-
-
-def _as_tuple(function: Function) -> Function:
-    """Return ``function`` with a tuple as result."""
-
-    def call(*args: torch.Tensor) -> tuple[Any, ...]:
-        found = function(*args)
-        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
-
-    return call
 
 
 class _Cond(_Rule):
@@ -331,7 +322,7 @@ class _WhileLoop(_Rule):
         (count,) = call.counts
         carried = [batched(info, x, dim) for x, dim in zip(operands[:count], in_dims[1:], strict=False)]
         dims = (*[0] * count, *in_dims[1 + count :])
-        test, body = (_mapped(info, _as_tuple(function), dims) for function in call.functions)
+        test, body = (_mapped(info, as_tuple(function), dims) for function in call.functions)
 
         def goes_on(*values: torch.Tensor) -> torch.Tensor:
             return test(*values)[0].any()

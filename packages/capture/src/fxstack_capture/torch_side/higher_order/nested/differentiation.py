@@ -54,3 +54,13 @@ def push_forward(
     results, back = torch.func.vjp(_of_active(function, args, active), *chosen(args, active))
     _, forward = torch.func.vjp(lambda *weights: back(weights), *(torch.zeros_like(x) for x in results))
     return (*function(*args), *forward(tuple(tangents)))
+
+
+def as_tuple(function: Function) -> Function:
+    """Return ``function`` with a tuple as result."""
+
+    def call(*args: torch.Tensor) -> tuple[Any, ...]:
+        found = function(*args)
+        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+    return call
