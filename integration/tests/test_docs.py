@@ -50,12 +50,6 @@ def test_every_link_between_pages_exists():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_quickstart_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
-    path = DOCS / "index.md"
-    exec(compile(example, str(path), "exec"), {})
-
-
 def _examples(text):
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
@@ -67,6 +61,10 @@ def _run(examples):
         warnings.filterwarnings("error", "(?s)fxstack: .*captured graph runs in eager")
         for example in examples:
             exec(compile(example, "example.md", "exec"), namespace)
+
+
+def test_quickstart_runs():
+    _run(_examples((DOCS / "index.md").read_text()))
 
 
 SECTIONS = {
@@ -86,9 +84,7 @@ def test_the_first_compile_is_one_graph(capsys):
 
 
 def test_saved_tensor_hooks_page_runs(capsys):
-    path = DOCS / "saved-tensor-hooks.md"
-    (example,) = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
-    exec(compile(example, str(path), "exec"), {})
+    _run(_examples((DOCS / "saved-tensor-hooks.md").read_text()))
     errors = dict(re.findall(r"(\w+): relative error of the gradient ([\d.]+)", capsys.readouterr().out))
     assert 0 < float(errors["int8"]) < float(errors["float8"]) < 0.03
     assert float(errors["offload"]) < 1e-4
