@@ -135,7 +135,7 @@ def test_the_example_of_a_partitioner_runs_as_printed():
 def example(number):
     """The Python blocks of an example."""
     section = re.search(rf"### {number}\..*?(?=\n###? |\Z)", CONTRIBUTING, re.DOTALL)[0]
-    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return _examples(section)
 
 
 def as_in(module, **others):
