@@ -204,7 +204,7 @@ class _Cond(_Rule):
         ctx.pred = pred
         _Rule.save(ctx, operands)
         with AutoDispatchBelowAutograd():
-            results = tuple(_OPERATORS.cond(pred, yes, no, operands))
+            results = tuple(_OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), operands))
         ctx.floats = [_is_float(x) for x in results]
         ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not _is_float(x)))
         return results
@@ -262,10 +262,10 @@ class _WhileLoop(_Rule):
         """Call the operator whose results are the values of all iterations, with a count of the iterations."""
 
         def goes_on(_number: Tensor, *values: Tensor) -> Any:
-            return test(*values)
+            return _with_rules(test)(*values)
 
         def step(number: Tensor, *values: Tensor) -> tuple[Any, ...]:
-            return number + 1, *body(*values)
+            return number + 1, *_with_rules(body)(*values)
 
         carried, further = operands[:count], operands[count:]
         start = torch.zeros((), dtype=torch.int64, device="cpu")
@@ -360,7 +360,7 @@ class _Scan(_Rule):
         carries, slices = counts
 
         def step(*values: Tensor) -> tuple[Any, ...]:
-            return (*body(*values), *(x.clone() for x in values[:carries]))
+            return (*_with_rules(body)(*values), *(x.clone() for x in values[:carries]))
 
         init, xs, further = (
             operands[:carries],
