@@ -14,11 +14,12 @@ from typing import Any, TypeGuard
 
 import torch
 
-from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_compat import FakeTensor, functorch
 from fxstack_capture.torch_side.fakes import writes
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import numpy_indices
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 from fxstack_capture.trace.state import Args, Kwargs
 
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
@@ -55,9 +56,6 @@ def write(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
 def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
     """Return ``index``. If torch would read the number of an integer tensor, the number replaces the tensor."""
     # The numbers in slices determine sizes that depend on tensor data. The options must allow this.
-    if tracer.transforms.inside:
-        return index
-
     def number(value: object) -> Any:
         """Return the known constant of an index tensor. If it is unknown, return its number in the graph."""
         constant = known_values.value_of(tracer, value)
@@ -74,7 +72,12 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
 
 
 def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
-    """Return whether the value is an integer tensor. If it has one element, torch reads it as a number."""
+    """Return whether the value is an integer tensor. If it has one element, torch reads it as a number.
+
+    Under ``vmap``, a tensor of several examples is no number.
+    """
+    while is_wrapped(value) and not functorch.is_batchedtensor(value):
+        value = functorch.get_unwrapped(value)
     return type(value) is FakeTensor and value.dtype in _INTEGERS
 
 

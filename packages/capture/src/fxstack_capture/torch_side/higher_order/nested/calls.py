@@ -116,7 +116,8 @@ class GraphsOfCall:
             args = fx.map_arg(node_args, self.lifting.value_of)
             self.lifting.end()
             call = partial(derivations.apply, partial(self.lifting.record, self.tracer), self.operator, args)
-            return list(self.tracer.transforms.run(call, (), {"gradients": torch.is_grad_enabled()}))
+            with self.tracer.geometry.env.scalar_outputs_allowed():
+                return list(self.tracer.transforms.run(call, (), {"gradients": torch.is_grad_enabled()}))
         builder = self.tracer.builder
         node = builder.add("call_function", self.operator, node_args, {})
         self.tracer.annotate(node)

@@ -29,7 +29,13 @@ from fxstack_capture.torch_side.higher_order.nested.differentiation import (
     push_forward,
     spread,
 )
-from fxstack_capture.torch_side.higher_order.nested.rows import VmapInfo, batched, row_of, where_of_examples
+from fxstack_capture.torch_side.higher_order.nested.rows import (
+    VmapInfo,
+    batched,
+    dependent_results,
+    row_of,
+    where_of_examples,
+)
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 
 Operator = Callable[..., Any]
@@ -62,10 +68,16 @@ class _Graph(fx.Interpreter):
         return self.run(*args)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function of a node."""
+        """Call a function of a node. A region (``invoke_subgraph``) has no rule of its own: its nodes run here."""
         if target in RULES:
             return apply(self._call.record, target, args, gradients=self._call.gradients)
+        if target is _OPERATORS.invoke_subgraph:
+            return _Graph(args[0], self._call)(*args[2:])
         return super().call_function(target, args, kwargs)
+
+    def batched_results(self, batched: Sequence[bool]) -> list[bool]:
+        """Return which results may have a batch, from the arguments that have one."""
+        return dependent_results(cast("fx.GraphModule", self.module).graph, batched)
 
 
 def apply(
@@ -165,18 +177,71 @@ def _needs(ctx: Context, operands: Values) -> list[bool]:
     return [need and is_float(x) for x, need in zip(operands, ctx.needs_input_grad[1:], strict=True)]
 
 
-def _mapped(info: VmapInfo, function: Function, dims: Sequence[int | None]) -> Function:
-    """Return ``function`` mapped over the dimensions ``dims`` of its arguments. All results get dimension 0."""
+@dataclass(frozen=True, eq=False)
+class _Mapped:
+    """``function`` mapped over the dimensions ``dims`` of its arguments.
 
-    def mapped(*args: torch.Tensor) -> tuple[Any, ...]:
-        if all(dim is None for dim in dims):
-            return tuple(x.expand(info.batch_size, *x.shape) for x in function(*args))
-        found: tuple[Any, ...] = torch.vmap(
-            as_tuple(function), in_dims=tuple(dims), randomness=info.randomness
-        )(*args)
+    The results in ``has_batch`` get dimension 0; ``None`` means all of them.
+    """
+
+    info: VmapInfo
+    function: Function
+    dims: Sequence[int | None]
+    has_batch: Sequence[bool] | None = None
+
+    def __call__(self, *args: torch.Tensor) -> tuple[Any, ...]:
+        function, size = as_tuple(self.function), self.info.batch_size
+        if all(dim is None for dim in self.dims):
+            results: tuple[Any, ...] = function(*args)
+            flags = self.has_batch or [True] * len(results)
+            return tuple(
+                x.expand(size, *x.shape) if flag else x for x, flag in zip(results, flags, strict=True)
+            )
+        flags = [True] if self.has_batch is None else self.has_batch
+        out_dims = tuple(0 if flag else None for flag in flags)
+        mapped = torch.vmap(
+            function,
+            in_dims=tuple(self.dims),
+            out_dims=0 if self.has_batch is None else out_dims,
+            randomness=self.info.randomness,
+        )
+        found: tuple[Any, ...] = mapped(*args)
         return found
 
-    return mapped
+    def batched_results(self, has_batch: Sequence[bool]) -> list[bool] | None:
+        """Return which results have the batch of a further ``vmap``, from the arguments that have it."""
+        return _results_with_batch(self.info, self.function, has_batch)
+
+
+def _results_with_batch(
+    info: VmapInfo, function: Function, has_batch: Sequence[bool]
+) -> list[bool] | None:
+    """Return which results may have a batch, from the arguments that have one; ``None`` if it is unknown."""
+    is_known = isinstance(function, (_Graph, _Mapped)) and info.randomness != "different"
+    return function.batched_results(has_batch) if is_known else None
+
+
+def _carried_with_batch(
+    info: VmapInfo, functions: Sequence[Function], count: int, has_batch: Sequence[bool]
+) -> list[bool] | None:
+    """Return which carried values of a loop have a batch in some iteration; ``None`` if it is unknown.
+
+    ``functions``: the condition, if there is one, and the body. A number that the loop counts thus stays a number.
+    """
+    *tests, body = functions
+    carried, others = list(has_batch[:count]), has_batch[count:]
+    while True:
+        found = _results_with_batch(info, body, [*carried, *others])
+        if found is None:
+            return None
+        after = [one or other for one, other in zip(carried, found, strict=False)]
+        if after == carried:
+            break
+        carried = after
+    for test in tests:
+        if _results_with_batch(info, test, [*carried, *others]) != [False]:
+            return None
+    return carried
 
 
 class _Cond(_Rule):
@@ -220,14 +285,18 @@ class _Cond(_Rule):
         *operands: torch.Tensor,
     ) -> Any:
         """Map the branches. With a predicate for each example, compute both branches."""
-        yes, no = (_mapped(info, branch, in_dims[2:]) for branch in call.functions)
-        if in_dims[1] is None:
-            results = _apply(_Cond, replace(call, functions=(yes, no)), pred, *operands)
-        else:
+        dims = in_dims[2:]
+        if in_dims[1] is not None:
             truth = pred.movedim(in_dims[1], 0).bool()
-            pairs = zip(yes(*operands), no(*operands), strict=True)
-            results = tuple(where_of_examples(truth, first, second) for first, second in pairs)
-        return results, tuple(0 for _ in results)
+            yes, no = (_Mapped(info, branch, dims)(*operands) for branch in call.functions)
+            results = tuple(where_of_examples(truth, *pair) for pair in zip(yes, no, strict=True))
+            return results, tuple(0 for _ in results)
+        has_batch = [dim is not None for dim in dims]
+        found = [_results_with_batch(info, branch, has_batch) for branch in call.functions]
+        flags = None if None in found else list(map(any, zip(*cast("Any", found), strict=True)))
+        functions = tuple(_Mapped(info, branch, dims, flags) for branch in call.functions)
+        results = _apply(_Cond, replace(call, functions=functions), pred, *operands)
+        return results, tuple(0 if flag else None for flag in flags or [True] * len(results))
 
 
 class _WhileLoop(_Rule):
@@ -320,23 +389,41 @@ class _WhileLoop(_Rule):
     def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], call: Call, *operands: torch.Tensor) -> Any:
         """Run until the condition of no example holds. An example whose condition fails keeps its values."""
         (count,) = call.counts
-        carried = [batched(info, x, dim) for x, dim in zip(operands[:count], in_dims[1:], strict=False)]
-        dims = (*[0] * count, *in_dims[1 + count :])
-        test, body = (_mapped(info, as_tuple(function), dims) for function in call.functions)
-
-        def goes_on(*values: torch.Tensor) -> torch.Tensor:
-            return test(*values)[0].any()
-
-        def step(*values: torch.Tensor) -> tuple[Any, ...]:
-            (truth,) = test(*values)
-            return tuple(
-                where_of_examples(truth, new, old) for new, old in zip(body(*values), values, strict=False)
-            )
-
-        new = replace(call, functions=(goes_on, step))
+        has_batch = [dim is not None for dim in in_dims[1:]]
+        alone = _carried_with_batch(info, call.functions, count, has_batch)
+        flags = alone or [True] * count
+        carried = [
+            batched(info, x, dim) if flag else x
+            for x, dim, flag in zip(operands[:count], in_dims[1:], flags, strict=False)
+        ]
+        dims = (*(0 if flag else None for flag in flags), *in_dims[1 + count :])
+        test, body = call.functions
+        if alone is None:
+            new = replace(call, functions=_by_example(info, call.functions, dims))
+        else:
+            mapped = _Mapped(info, test, dims, [False]), _Mapped(info, body, dims, flags)
+            new = replace(call, functions=mapped)
         found = _apply(_WhileLoop, new, *carried, *operands[count:])
-        is_stacked = len(found) > count
-        return found, (*[0] * count, *[1] * count * is_stacked)
+        stacked = flags if len(found) > count else []
+        return found, tuple(at if flag else None for at, f in ((0, flags), (1, stacked)) for flag in f)
+
+
+def _by_example(
+    info: VmapInfo, functions: tuple[Function, ...], dims: Sequence[int | None]
+) -> tuple[Function, ...]:
+    """Return the functions of a mapped ``while_loop`` whose condition differs between examples."""
+    test, body = (_Mapped(info, as_tuple(function), dims) for function in functions)
+
+    def goes_on(*values: torch.Tensor) -> torch.Tensor:
+        return test(*values)[0].any()
+
+    def step(*values: torch.Tensor) -> tuple[Any, ...]:
+        (truth,) = test(*values)
+        return tuple(
+            where_of_examples(truth, new, old) for new, old in zip(body(*values), values, strict=False)
+        )
+
+    return goes_on, step
 
 
 def _apply_loop(call: Call, *operands: Any) -> tuple[Any, ...]:
@@ -468,16 +555,27 @@ class _Scan(_Rule):
         """Map the function. The batch of sliced operands lies behind the sliced dimension."""
         carries, slices = call.counts
         dims = in_dims[1:]
-        carried = [batched(info, x, dim) for x, dim in zip(operands[:carries], dims, strict=False)]
+        has_batch = [dim is not None for dim in dims]
+        known = _carried_with_batch(info, call.functions, carries, has_batch)
+        flags = known or [True] * carries
+        carried = [
+            batched(info, x, dim) if flag else x
+            for x, dim, flag in zip(operands[:carries], dims, flags, strict=False)
+        ]
         rows = [
             x if dim is None else batched(info, x, dim, 1)
             for x, dim in zip(operands[carries : carries + slices], dims[carries:], strict=False)
         ]
         row_dims = [None if dim is None else 0 for dim in dims[carries : carries + slices]]
-        body = _mapped(info, call.functions[0], (*[0] * carries, *row_dims, *dims[carries + slices :]))
-        new = replace(call, functions=(body,))
+        body, inner = call.functions[0], (*(0 if flag else None for flag in flags), *row_dims, *dims[carries + slices :])
+        all_flags = None
+        if known is not None:
+            all_flags = _results_with_batch(info, body, [dim is not None for dim in inner])
+        new = replace(call, functions=(_Mapped(info, body, inner, all_flags),))
         found = _apply(_Scan, new, *carried, *rows, *operands[carries + slices :])
-        return found, tuple(0 if index < carries else 1 for index in range(len(found)))
+        # The last results are the saved carried values.
+        ends = [*(all_flags or [True] * (len(found) - carries)), *flags]
+        return found, tuple((index >= carries) + 0 if flag else None for index, flag in enumerate(ends))
 
 
 def _saving(body: Function, carries: int) -> Function:

@@ -228,7 +228,7 @@ def record_below(
     tracer: TracerProtocol, derived: derivations.Call, operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
     """Record a call of an operator below all layers of ``torch.func``, with the functions that the layers have made."""
-    with tracer.transforms.recording(on=False):
+    with tracer.transforms.recording(on=False), tracer.geometry.env.scalar_outputs_allowed():
         return _record_derived(tracer, derived, operands)
 
 

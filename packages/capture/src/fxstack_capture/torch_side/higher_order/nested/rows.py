@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 import torch
+from torch import fx
 
 
 class VmapInfo(Protocol):
@@ -75,6 +77,17 @@ def row_of(rows: torch.Tensor, index: torch.Tensor, gradients: bool) -> torch.Te
     """Return a row of a stack (see ``_Row``)."""
     row: torch.Tensor = cast("Any", _Row).apply(rows, index, gradients)
     return row
+
+
+def dependent_results(graph: fx.Graph, chosen: Sequence[bool]) -> list[bool]:
+    """Return which results of a nested graph depend on one of the ``chosen`` inputs."""
+    inputs = graph.find_nodes(op="placeholder")
+    dependent = {node for node, flag in zip(inputs, chosen, strict=True) if flag}
+    for node in graph.nodes:
+        if not dependent.isdisjoint(node.all_input_nodes):
+            dependent.add(node)
+    results = next(iter(graph.find_nodes(op="output"))).args[0]
+    return [node in dependent for node in (results if isinstance(results, (tuple, list)) else (results,))]
 
 
 def batched(info: VmapInfo, value: torch.Tensor, dim: int | None, to: int = 0) -> torch.Tensor:
