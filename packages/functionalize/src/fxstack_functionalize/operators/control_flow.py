@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Target
@@ -434,11 +435,11 @@ def _has_torchs_rule(body: Any, operands: Values) -> bool:
     """Return whether torch's own rule can differentiate a ``scan`` or ``map`` over ``body``.
 
     The rule handles calls at the top of a graph, with tensors alone and floating-point results. It fails if the
-    nested graph writes, or makes numbers of tensors (``_has_sizes_from_data``).
+    nested graph writes, or calls such operators itself (``_has_operators_or_numbers``).
     """
     if _INSIDE.get() or not all(isinstance(operand, Tensor) for operand in operands):
         return False
-    return all(map(_is_float, _results_of(body))) and not _writes(body) and not _has_sizes_from_data(body)
+    return all(map(_is_float, _results_of(body))) and not _writes(body) and not _has_operators_or_numbers(body)
 
 
 def _writes(body: Any) -> bool:
@@ -451,14 +452,13 @@ def _writes(body: Any) -> bool:
     )
 
 
-def _has_sizes_from_data(body: Any) -> bool:
-    """Return whether a nested graph, or a graph inside, makes numbers of tensors, or results whose size is data."""
-    # The gradient of a while_loop saves the values of all its iterations.
+def _has_operators_or_numbers(body: Any) -> bool:
+    """Return whether a nested graph calls operators with functions inside, or makes numbers of tensors."""
+    # The metadata of such a call marks all its results as differentiable. torch's rule counts those that are.
     root = body.module if isinstance(body, Interpreter) else body
-    modules = root.modules() if isinstance(root, torch.nn.Module) else ()
-    nodes = (node for module in modules if isinstance(module, GraphModule) for node in module.graph.nodes)
+    nodes = root.graph.nodes if isinstance(root, GraphModule) else ()
     return any(
-        node.target is _OPERATORS.while_loop or bool(free_unbacked_symbols(node.meta.get("val")))
+        isinstance(node.target, HigherOrderOperator) or bool(free_unbacked_symbols(node.meta.get("val")))
         for node in nodes
         if node.op.startswith("call")
     )

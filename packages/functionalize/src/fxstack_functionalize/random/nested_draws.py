@@ -10,6 +10,7 @@ only loops whose carried values are floating-point. So the bytes of a state pass
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ class _NestedGraph(Interpreter):
             region._mode = self._mode
             return region.run(*operands)
         if target not in _THREADED:
-            return super().call_function(target, args, kwargs)
+            return super().call_function(with_gradients(target), args, kwargs)
         result, state = _THREADED[target](self._mode.state, *args)
         self._mode.state = state.detach()
         return result
@@ -109,15 +110,23 @@ def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operan
     return tuple(results), state
 
 
-def _while_loop(state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, additional: Many) -> Any:
-    """Run ``while_loop`` with the state as one more carried value. The condition draws no numbers."""
+def _while_loop(
+    state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, additional: Many, *, stacks: bool = False
+) -> Any:
+    """Run ``while_loop`` with the state as one more carried value. The condition draws no numbers.
+
+    ``stacks``: run ``while_loop_stack_output``, whose results are the values of all iterations.
+    """
 
     def goes_on(_state: object, *args: object) -> Any:
         return cond(*args)
 
     step = _NestedGraph(body, state_first=True)
-    state, *results = control_flow.while_loop(goes_on, step, (state, *carried), tuple(additional))
-    return tuple(results), state
+    operator = _OPERATORS.while_loop_stack_output if stacks else _OPERATORS.while_loop
+    state, *results = control_flow.while_loop(
+        goes_on, step, (state, *carried), tuple(additional), operator=operator
+    )
+    return tuple(results), state[-1] if stacks else state
 
 
 def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Many) -> Any:
@@ -130,6 +139,7 @@ def _scan(state: Tensor, body: GraphModule, init: Many, xs: Many, additional: Ma
 _THREADED: dict[Any, Callable[..., Any]] = {
     _OPERATORS.cond: _cond,
     _OPERATORS.while_loop: _while_loop,
+    _OPERATORS.while_loop_stack_output: partial(_while_loop, stacks=True),
     _OPERATORS.scan: _scan,
     _OPERATORS.map_impl: lambda state, body, xs, additional: _scan(state, body, (), xs, additional),
 }
