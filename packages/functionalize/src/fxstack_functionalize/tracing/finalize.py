@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
@@ -122,9 +122,18 @@ def remove_dead_code(
     Return whether there were any. ``rerun``: nodes that a forward has run with the same values, so that they cannot raise.
     ``root``: the module with the nested graphs of ``graph``.
     """
-    changed: bool = graph.eliminate_dead_code(
-        is_impure_node=lambda node: has_effect(node) or (must_run(node, root) and node not in rerun)
-    )
+    # torch's ``eliminate_dead_code`` removes operators in nested graphs whose functions draw random numbers.
+    root = root if root is not None else graph.owning_module
+    changed = False
+    for node in reversed(graph.nodes):
+        if not node.users and not has_effect(node) and (node in rerun or not must_run(node, root)):
+            graph.erase_node(node)
+            changed = True
+    paths = dict.fromkeys(str(node.target) for node in graph.find_nodes(op="get_attr"))
+    for module in (getattr(root, path, None) for path in paths):
+        if isinstance(module, GraphModule) and remove_dead_code(module.graph, root=module):
+            module.recompile()
+            changed = True
     return changed
 
 

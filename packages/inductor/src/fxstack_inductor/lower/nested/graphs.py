@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -126,15 +127,15 @@ def _without_dead_code(module: GraphModule) -> GraphModule:
     """Return ``module`` without operators whose results nothing reads; ATen would run them in each iteration."""
     graph = Graph()
     graph.output(graph.graph_copy(module.graph, {}))
-    removed = graph.eliminate_dead_code(_must_stay)
+    removed = graph.eliminate_dead_code(partial(_must_stay, root=module))
     return GraphModule(module, graph, module._get_name()) if removed else module
 
 
-def _must_stay(node: FxNode) -> bool:
+def _must_stay(node: FxNode, root: GraphModule) -> bool:
     """Whether ``node`` has a meaning beside its result: inputs, effects, errors, and operators with functions."""
     if node.op == "call_function" and not isinstance(node.target, torch_compat.OperatorBase):
         return False  # numbers, and items of results
-    return node.op in {"placeholder", "output"} or must_run(node) or has_effect(node)
+    return node.op in {"placeholder", "output"} or must_run(node, root) or has_effect(node)
 
 
 # --- structural equality ------------------------------------------------------------------------------
