@@ -50,7 +50,7 @@ class Decoder(nn.Module):
         seen, mask = self.write(cache, position, row)
         scores = seen.clone() @ query
         weights = scores.where(torch.as_tensor(mask), -torch.inf).softmax(0)
-        return self.embedding.weight @ (weights @ seen.clone())
+        return self.embedding.weight @ (weights[:, None] * seen.clone()).sum(0)
 
     def forward(self, ops, word, count, cache):
         cache = self.cache if self.place == "buffer" else cache
