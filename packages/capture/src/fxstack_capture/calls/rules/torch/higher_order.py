@@ -161,5 +161,7 @@ def _choose(
         for leaf in pytree.tree_leaves(operand):
             if not isinstance(leaf, torch.Tensor):
                 kind = type(leaf).__name__
-                _refuse(f"with a value of type {kind} in operand {index} (let the branches read it from an outer variable)")
+                _refuse(
+                    f"with a value of type {kind} in operand {index} (let the branches read it from an outer variable)"
+                )
     return torch.ops.higher_order.cond(pred, true_fn, false_fn, operands)
