@@ -68,6 +68,18 @@ def test_relations(g, expr):
 
 
 @pytest.mark.parametrize(
+    "dense",
+    [(a, b), (1, a, b, 1), (2, a, b, c), (a, b, b, c), (2, 3, a, 4, b, 1), (1, 2, 4, 4 * a, 2 * a, b)],
+    ids=str,
+)
+def test_whether_a_tensor_is_dense(g, dense):
+    expr = tf.IsNonOverlappingAndDenseIndicator(*dense)
+    for values in itertools.product((0, 1, 2, 3, 4, 8), repeat=3):
+        expected = expr.subs(dict(zip(symbols, values))) == 1
+        assert g.holds(shape(sympy.Eq(expr, 1)), list(values)) == expected, values
+
+
+@pytest.mark.parametrize(
     "expr",
     [
         f < h,

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from fxstack_capture import Unsupported, native, optimize
+from fxstack_capture import Unsupported, capture, native, optimize
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 
@@ -171,3 +171,11 @@ def test_a_wrong_list_is_eagers_error():
     wrong = selected(lambda: create_selective_checkpoint_contexts([torch.ops.aten.mm]))
     with pytest.raises(ValueError, match="to be an OpOverload"):
         optimize()(wrong)(torch.ones(4, 4, requires_grad=True))
+
+
+def test_a_graph_with_a_checkpoint_is_printed_as_torch_prints_it():
+    def program(x):
+        return checkpoint(lambda a: a.sin().cos(), x, use_reentrant=False) + 1
+
+    graph = capture(program, torch.ones(3, requires_grad=True)).graph_module
+    assert "MUST_RECOMPUTE" in graph.print_readable(print_output=False)

@@ -395,3 +395,19 @@ def test_operators_below_c_code_are_part_of_the_graph(caller, step, requires_gra
     found = run(compiled)
     assert all(map(torch.equal, found, run(plain)))
     assert len(graphs) == 1
+
+
+def test_nodes_of_nested_graphs_have_the_names_of_their_attributes():
+    def branch(a):
+        return torch.cond(a.max() > 0, lambda b: b * 2, lambda b: b * 3, (a,))
+
+    def program(x):
+        for _ in range(2):
+            x = torch.cond(x.sum() > 0, branch, branch, (x,))
+        return x
+
+    graph = fx.capture(program, torch.ones(3)).graph_module
+    modules = [m for m in graph.modules() if isinstance(m, torch.fx.GraphModule)]
+    nodes = [node for module in modules for node in module.graph.find_nodes(op="get_attr")]
+    assert len(nodes) == 12
+    assert [node.name for node in nodes] == [node.target for node in nodes]

@@ -201,6 +201,24 @@ def _xor(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     yield "add", 0
 
 
+def _is_dense(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
+    """Emit whether a tensor covers its memory without gaps and overlaps. Arguments: its sizes, then its strides.
+
+    The stride of each dimension that is not one is the product of the sizes with smaller strides, and differs from
+    all other strides.
+    """
+    count = len(expr.args) // 2
+    sizes, strides = expr.args[:count], expr.args[count:]
+    facts = []
+    for index, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        others = [(sizes[i], strides[i]) for i in range(count) if i != index]
+        smaller = [torch_functions.Where(sympy.Lt(step, stride), length, 1) for length, step in others]
+        unequal = [sympy.Eq(length, 1) | sympy.Ne(step, stride) for length, step in others]
+        few = sympy.Lt(size, 2) if count == 1 else sympy.Eq(size, 1)
+        facts.append(few | sympy.And(sympy.Eq(stride, sympy.Mul(*smaller)), *unequal))
+    return _emit(sympy.And(*facts), registers)
+
+
 def _rational(expr: sympy.Expr, _registers: Any) -> Iterator[Instruction]:
     """Emit an integer, or a fraction as a division."""
     yield "int", int(expr.p)
@@ -224,6 +242,7 @@ _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
     torch_functions.ModularIndexing: _modular_indexing,
     torch_functions.TruncToFloat: _trunc_to_float,
     torch_functions.Identity: lambda expr, registers: _emit(expr.args[0], registers),
+    torch_functions.IsNonOverlappingAndDenseIndicator: _is_dense,
     torch_functions.Where: _in_order("where"),
     boolalg.ITE: _in_order("where"),
     torch_functions.BitwiseFn_bitwise_xor: _xor,

@@ -25,6 +25,7 @@ from fxstack_functionalize.tracer.tensor_metadata import dense_like
 from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import InputKind, StageGraph
+from fxstack_interchange.format.metadata import recompute_tag
 from fxstack_interchange.modules import make_graph_module
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -55,7 +56,7 @@ class TracedHook:
             if node not in env and node.op != "output":
                 env[node] = into.node_copy(node, env.__getitem__)
                 if recompute is not None:
-                    env[node].meta["recompute"] = recompute
+                    env[node].meta["recompute"] = recompute_tag(recompute)
         return [env[node] for node in self.results]
 
 

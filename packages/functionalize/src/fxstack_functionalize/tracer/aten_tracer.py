@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer, track_tensor_tre
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload
+from fxstack_interchange.format.metadata import recompute_tag
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
 """Metadata keys that an ATen node inherits from its captured node."""
@@ -109,13 +110,13 @@ class AtenTracer(PythonKeyTracer):
         self._origin.setdefault("original_name", name)
         tag = self._origin.get("recompute")
         if tag is not None:  # graphs of torch's compiler have members of CheckpointPolicy
-            self._origin["recompute"] = str(getattr(tag, "name", tag)).lower()
+            self._origin["recompute"] = recompute_tag(tag)
         self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append(self._origin)
 
     def tag(self, name: str) -> None:
         """Tag the next operators for partitioners, unless the captured node has its own tag."""
-        self._origin.setdefault("recompute", name)
+        self._origin.setdefault("recompute", recompute_tag(name))
 
     def start_backward(self) -> None:
         """Attribute the next operators to the forward nodes of the running autograd nodes."""

@@ -46,7 +46,7 @@ from fxstack_functionalize.tracer.engine import Engine, current_value
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.region_calls import call_region
 from fxstack_functionalize.views.inplace import InPlaceMode, is_torch_function, run_in_place_safely
-from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
+from fxstack_interchange.format.metadata import RECOMPUTE_TAGS, recompute_tag
 from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
@@ -274,7 +274,7 @@ def _tag(node: Node, policy: Callable[..., Any]) -> None:
     answer = policy(context, node.target, *args, **kwargs)
     if isinstance(answer, bool):
         answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
-    tag = answer.name.lower()
+    tag = recompute_tag(answer)
     if tag in RECOMPUTE_TAGS:
         node.meta["recompute"] = tag
     else:

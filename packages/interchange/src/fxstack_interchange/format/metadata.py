@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 
 from torch.fx import Node
 
@@ -19,7 +20,24 @@ METADATA_KEYS: dict[str, str] = {
     "example_value": "the same as val, for backends in the style of torch.compile; never saved",
 }
 
-RECOMPUTE_TAGS = ("must_save", "prefer_save", "must_recompute", "prefer_recompute")
+
+class RecomputeTag(StrEnum):
+    """A value of ``meta["recompute"]``, equal to its text. torch's ``print_readable`` prints the member's name."""
+
+    MUST_SAVE = "must_save"
+    PREFER_SAVE = "prefer_save"
+    MUST_RECOMPUTE = "must_recompute"
+    PREFER_RECOMPUTE = "prefer_recompute"
+
+
+RECOMPUTE_TAGS = tuple(RecomputeTag)
+
+
+def recompute_tag(tag: object) -> str:
+    """Return the ``RecomputeTag`` of a text, or of a member of torch's ``CheckpointPolicy``; an unknown tag as text."""
+    text = str(getattr(tag, "name", tag)).lower()
+    return RecomputeTag(text) if text in RECOMPUTE_TAGS else text
+
 
 SAVED_KEYS = tuple(key for key in METADATA_KEYS if key not in ("custom", "example_value"))
 

@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxstack_interchange.format.errors import VerificationError, Violation
-from fxstack_interchange.format.metadata import METADATA_KEYS, RECOMPUTE_TAGS, user_line
+from fxstack_interchange.format.metadata import METADATA_KEYS, RECOMPUTE_TAGS, recompute_tag, user_line
 from fxstack_interchange.format.signature import GraphSignature, InputKind, OutputKind, Stage, StageGraph
 from fxstack_interchange.format.symbols import SYMBOLIC, symbols_in
 from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload
@@ -268,7 +268,7 @@ def _metadata(facts: Facts) -> Violations:
             if key not in METADATA_KEYS:
                 yield (node, f"metadata key {key!r} is not in the closed list; keep it in a side table")
         tag = node.meta.get("recompute")
-        if tag is not None and str(getattr(tag, "name", tag)).lower() not in RECOMPUTE_TAGS:
+        if tag is not None and recompute_tag(tag) not in RECOMPUTE_TAGS:
             yield node, f"recompute is {tag!r}, must be one of {', '.join(RECOMPUTE_TAGS)}"
 
 

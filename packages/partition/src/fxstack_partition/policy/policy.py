@@ -13,6 +13,7 @@ from enum import Enum
 import torch
 from torch.fx import Node
 
+from fxstack_interchange.format.metadata import recompute_tag
 from fxstack_interchange.torch_facts.effects import may_act
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
@@ -65,14 +66,9 @@ def _random(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict
 
 
 def tag_of(node: Node) -> str | None:
-    """Return the node's recomputation tag in lower case (``must_save``, ...), or None.
-
-    torch stores the tag as a member of ``CheckpointPolicy``, a captured graph stores text.
-    """
+    """Return the node's recomputation tag (``must_save``, ...), or None."""
     tag = node.meta.get("recompute")
-    if tag is None:
-        return None
-    return str(getattr(tag, "name", tag)).lower()
+    return None if tag is None else recompute_tag(tag)
 
 
 _TAGS = {

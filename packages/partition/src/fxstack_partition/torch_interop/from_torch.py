@@ -20,6 +20,7 @@ from fxstack_interchange import (
     StageGraph,
     SymbolSpec,
 )
+from fxstack_interchange.format.metadata import recompute_tag
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.extraction.check import check_partition
 from fxstack_partition.extraction.graphs import copy_node
@@ -64,7 +65,7 @@ class JointGraph(StageGraph):
             node.meta = {key: node.meta[key] for key in METADATA_KEYS if key in node.meta}
             tag = node.meta.get("recompute")
             if tag is not None:
-                node.meta["recompute"] = str(getattr(tag, "name", tag)).lower()
+                node.meta["recompute"] = recompute_tag(tag)
         return cls(signed.graph_module, signed.signature)
 
 

@@ -63,6 +63,7 @@ effect.
 _INDEX = torch.ops.aten.index.Tensor
 _DEVICE = torch.ops.prim.device.default
 _NUMBER = torch.ops.aten._local_scalar_dense.default
+_SELECT = torch.ops.aten.select.int
 
 
 class CaptureFakeMode(OperatorMode, FakeTensorMode):
@@ -254,6 +255,8 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         the program's.
         """
         disabled, _LOG.disabled = _LOG.disabled, True
+        # The symbol of a storage offset is no number that the program reads. autograd selects again after a write.
+        self.allow_scalar_outputs = func is _SELECT
         self._torch_depth += 1
         try:
             return self.dispatch(func, types, args, kwargs)

@@ -68,9 +68,9 @@ def has_outside_assumption(tracer: TracerProtocol, region: fx.Node, before: set[
 
     ``region`` is the node before the nested graph, ``before`` the ``facts`` at that point.
     """
-    return any(
-        not are_computed_after(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - before
-    )
+    symbols = {symbol for fact in facts(tracer) - before for symbol in free_unbacked_symbols(fact)}
+    # a symbol that nothing computes is the offset or size of a view, and the view itself is the assertion
+    return not are_computed_after(tracer, region, filter(tracer.symbols.can_compute, symbols))
 
 
 def facts(tracer: TracerProtocol) -> set[Any]:

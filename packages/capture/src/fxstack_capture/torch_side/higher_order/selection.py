@@ -19,6 +19,7 @@ from torch.utils import checkpoint as _checkpoint
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
 from fxstack_capture.trace.state import Args, Calls, Kwargs
+from fxstack_interchange.format.metadata import recompute_tag
 
 Policy = _checkpoint.CheckpointPolicy
 
@@ -100,7 +101,7 @@ class Selection(TorchDispatchMode):
         """Tag ``node`` with the strongest of the policy's decisions about its operators, and forget the operators."""
         seen, self._seen = self._seen, []
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
-        node.meta["recompute"] = min(answers, key=_STRENGTH.index)
+        node.meta["recompute"] = recompute_tag(min(answers, key=_STRENGTH.index))
 
     def _ask(self, func: Any, args: Args, kwargs: Kwargs, out: Any) -> str:
         """Return the tag of the policy's decision about one operator. Break the graph at a write to a saved tensor."""

@@ -63,7 +63,7 @@ def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
 
     def item(value: object) -> Any:
         """Replace an index tensor of one element by its number. This includes the bounds of slices."""
-        if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
+        if type(value) is slice and tracer.assumptions.captures_numbers:
             bounds = (value.start, value.stop, value.step)
             return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
         return number(value) if _is_number(value) and value.dim() == 0 else value
@@ -150,9 +150,7 @@ def _select_symbolic(
     dim = 0
     for position, item in enumerate(items):
         if type(item) is torch.SymInt:
-            # the storage offset also depends on tensor data
-            with tracer.geometry.env.scalar_outputs_allowed():
-                tensor = tracer.record(torch.select, (tensor, dim, item), {})
+            tensor = tracer.record(torch.select, (tensor, dim, item), {})
             continue
         if (
             item is None and position < last

@@ -76,7 +76,7 @@ def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:
     """Return ``bool(value)`` as a symbol, for an unbacked number or a tensor of one element. None for any
     other value.
     """
-    if not tracer.trace.options.capture_scalar_outputs:
+    if not tracer.assumptions.captures_numbers:
         return None
     if type(value) is FakeTensor and all(type(n) is int and n == 1 for n in value.shape):
         value = tracer.number_in(value)

@@ -69,6 +69,14 @@ class Assumptions:
         self.several = False
         """Whether the graph has more than one assumption."""
 
+    @property
+    def captures_numbers(self) -> bool:
+        """Whether a number in a tensor becomes a symbol: if the options say so, and in a nested graph.
+
+        Without the nested graph, torch's operator would trace the function, and has no number either.
+        """
+        return self.may_assert or self._tracer.trace.options.capture_scalar_outputs
+
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
         """Disallow assumptions inside the context, because its nodes do not stay in the graph.

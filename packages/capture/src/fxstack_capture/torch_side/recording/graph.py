@@ -317,9 +317,19 @@ def root_of(graph: fx.Graph, modules: Mapping[str, Any]) -> torch.nn.Module:
         for user in list(node.users):
             if user.target is _INVOKE:  # the operator gets the name too
                 user.update_arg(1, names[key])
-        if node.name == key and key != names[key]:
-            node._rename(names[key])
+    _name_like_targets(graph)
     return root
+
+
+def _name_like_targets(graph: fx.Graph) -> None:
+    """Give the first ``get_attr`` node of each attribute the name of the attribute, as torch's compiler does."""
+    named = {str(node.target): node for node in reversed(graph.find_nodes(op="get_attr"))}
+    taken = {node.name for node in graph.nodes if named.get(str(node.target)) is not node}
+    for name, node in named.items():
+        if name not in taken:
+            # ``_rename`` would avoid the names of nodes that ``roll_back`` has removed.
+            node.name = name
+            graph._graph_namespace._rename_object(node, name)
 
 
 def holds_only_graph_values(result: object) -> bool:

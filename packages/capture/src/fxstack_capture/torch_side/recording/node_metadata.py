@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.fx import traceback
 
+from fxstack_interchange.format.metadata import recompute_tag
+
 
 class Annotations:
     """Writes the metadata of nodes for one trace, and knows the checkpoint of each node."""
@@ -37,7 +39,7 @@ class Annotations:
         """Tag every node that is added inside the context, the trace of a checkpointed function."""
         before = self._checkpoint
         self._entered += 1
-        self._checkpoint = self._entered, tag
+        self._checkpoint = self._entered, recompute_tag(tag)
         try:
             yield
         finally:

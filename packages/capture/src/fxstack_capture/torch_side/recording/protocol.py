@@ -132,6 +132,10 @@ class AssumptionsProtocol(AssumedTruths, Protocol):
     def may_assert(self) -> bool:
         """Whether the nodes of the region become a nested graph, which can hold assertions."""
 
+    @property
+    def captures_numbers(self) -> bool:
+        """Whether a number in a tensor becomes a symbol: if the options say so, and in a nested graph."""
+
     def none_inside(self, *, nested: bool) -> AbstractContextManager[None]:
         """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested graph."""
 

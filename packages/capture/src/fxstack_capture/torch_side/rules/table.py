@@ -110,9 +110,9 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if fn.__name__ == "item" and tensor.dtype is torch.bool:
         with suppress(GraphBreak):
             return tracer.trace.interp.truth_of_result(tensor)
-    if not tracer.trace.options.capture_scalar_outputs:
+    if not tracer.assumptions.captures_numbers:
         return tracer.record(fn, args, kwargs)  # returns a known constant, or breaks the graph
-    number = tracer.record(torch.Tensor.item, (tensor,), {})
+    number = tracer.number_in(tensor)
     return _CONVERSIONS.get(fn.__name__, _same)(number)
 
 
@@ -151,10 +151,10 @@ def to_list(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any
     constant = known_values.value_of(tracer, tensor)
     if constant is not None:
         return constant.tolist()
-    if not tracer.trace.options.capture_scalar_outputs:
+    if not tracer.assumptions.captures_numbers:
         raise graph_break("data-dependent-number", name_of(fn))
     if tensor.dim() == 0:
-        return tracer.record(torch.Tensor.item, (tensor,), {})
+        return tracer.number_in(tensor)
     elements = tracer.record(torch.Tensor.unbind, (tensor, 0), {})
     return [to_list(tracer, torch.Tensor.tolist, (element,), {}) for element in elements]
 

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import CallMethodKey, ConvertIntKey, 
 
 from fxstack_interchange.format.encoding.values import describe, rebuild
 from fxstack_interchange.format.errors import LoadError, SaveError
-from fxstack_interchange.format.metadata import RECOMPUTE_TAGS, SAVED_KEYS
+from fxstack_interchange.format.metadata import RECOMPUTE_TAGS, SAVED_KEYS, recompute_tag
 from fxstack_interchange.format.symbols import SymbolTable
 from fxstack_interchange.torch_compat import MappingKey, SequenceKey
 
@@ -85,7 +85,7 @@ def _read_sources(record: Any, _table: SymbolTable) -> list[tuple[str, str]]:
 
 def _write_tag(tag: object) -> str:
     """Return the recompute tag in lower case, for example ``must_save``. Raise SaveError for an unknown tag."""
-    text = str(getattr(tag, "name", tag)).lower()
+    text = str(recompute_tag(tag))
     if text not in RECOMPUTE_TAGS:
         raise SaveError(f"recompute tag {tag!r} is not one of {', '.join(RECOMPUTE_TAGS)}")
     return text
@@ -95,7 +95,7 @@ def _read_tag(record: object, _table: SymbolTable) -> str:
     """Return a recompute tag of a file. Raise LoadError for an unknown tag."""
     if record not in RECOMPUTE_TAGS:
         raise LoadError(f"unknown recompute tag {record!r:.100}")
-    return str(record)
+    return recompute_tag(record)
 
 
 _STEPS: dict[type, tuple[str, str | None]] = {

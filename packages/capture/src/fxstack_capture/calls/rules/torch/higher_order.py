@@ -126,6 +126,17 @@ def _demand_arguments(fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Non
         raise graph_break("operator-function", f"{fn.__qualname__} with wrong arguments ({error})") from error
 
 
+def _refuse(why: str) -> None:
+    """Stand for the error of torch, whose text has values of tensors: the rule breaks the graph."""
+
+
+@RULES.rule(_refuse)
+def _break_at_cond(trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> Any:
+    """Break the graph at the caller's call of ``torch.cond``, in which torch then raises its own error."""
+    stack = trace.interp.user_stack()[:-1]  # without ``_choose``
+    raise graph_break("operator-function", f"torch.cond {args[0]}", stack)
+
+
 def _choose(
     pred: object,
     true_fn: Callable[..., Any],
@@ -141,14 +152,16 @@ def _choose(
     if not isinstance(pred, (torch.Tensor, torch.SymBool)):
         raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")  # noqa: TRY004 - torch's
     if isinstance(pred, torch.Tensor) and pred.numel() != 1:
-        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
+        _refuse(f"with a predicate of {pred.numel()} elements (reduce it to one, for example by `.any()`)")
     if not callable(true_fn) or not callable(false_fn):
         raise RuntimeError("Expect both branches to be callable.")  # noqa: TRY004
-    if not isinstance(operands, (tuple, list)) or pytree.tree_any(
-        lambda t: not isinstance(t, torch.Tensor), operands
-    ):
-        raise RuntimeError(
-            "Expect operands to be a tuple of possibly nested dict/list/tuple that only "
-            f"consists of tensor leaves, but got {operands}."
-        )
+    if not isinstance(operands, (tuple, list)):
+        _refuse(f"with operands of type {type(operands).__name__} (pass a tuple of tensors)")
+    for index, operand in enumerate(operands):
+        for leaf in pytree.tree_leaves(operand):
+            if not isinstance(leaf, torch.Tensor):
+                kind = type(leaf).__name__
+                _refuse(
+                    f"with a value of type {kind} in operand {index} (let the branches read it from an outer variable)"
+                )
     return torch.ops.higher_order.cond(pred, true_fn, false_fn, operands)
