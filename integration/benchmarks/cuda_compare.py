@@ -25,10 +25,12 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "testing")]
 
+import cuda_measured
 import cuda_record
 
 SYSTEMS = ("torch.compile", "fxstack")
-SECONDS = 600
+CASES = "cases"
+SECONDS = 1200
 """The limit of a process."""
 
 
@@ -51,9 +53,28 @@ def measure(row: Row, folder: Path) -> dict[str, Any]:
     import torch  # noqa: PLC0415
 
     torch.manual_seed(0)
+    if row.model == CASES:
+        return {"cases": measure_cases(row, folder)}
     case = cuda_models.build(row.model, getattr(torch, row.dtype), row.mode)
     call = cuda_record.compiler(row.system)(case.model)
     return cuda_record.record(lambda: case.step(call, row.mode), folder / "kernels")
+
+
+def measure_cases(row: Row, folder: Path) -> dict[str, Any]:
+    """Record the functions whose times on a GPU are known (``cuda_measured.py``), by name."""
+    import gpu_cases  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    from gpu_measure import Machine  # noqa: PLC0415
+
+    machine, found = Machine(dry=False, folder=folder, seconds=0.0), {}
+    known = {*cuda_measured.KERNELS, *cuda_measured.PRODUCTS}
+    for case in [*gpu_cases.memory_bound(machine), *gpu_cases.arithmetic_bound(machine)]:
+        if case.name in known:
+            torch.compiler.reset()
+            call = cuda_record.compiler(row.system)(case.run)
+            made = cuda_record.record(lambda c=case, f=call: f(*c.inputs), folder / "kernels")
+            found[case.name] = {**made, "traffic": case.traffic, "operations": case.operations}
+    return found
 
 
 def worker(row: Row, folder: Path) -> None:
@@ -91,7 +112,7 @@ def run_process(row: Row, folder: Path) -> None:
     if not path.exists():
         write(row, folder, {"error": status})
     found = json.loads(path.read_text())
-    outcome = found.get("error") or f"{len(found['launches'])} launches"
+    outcome = found.get("error") or f"{len(found.get('launches', ()))} launches"
     note = "" if "not done" in status or status.endswith(" 0") else f" ({status})"
     print(f"{row.model} {row.mode} {row.dtype} {row.system}: {outcome[:200]}{note}, {time.perf_counter() - start:.0f} s", flush=True)
 
