@@ -61,8 +61,9 @@ class Call(ctypes.Structure):
 
     _fields_ = [
         *((n, ctypes.c_int64) for n in ("function", "grid", "threads", "shared")),
-        *((n, ctypes.c_int64) for n in ("stream", "context", "thread")),
-        ("name", ctypes.c_char * 104),
+        *((n, ctypes.c_int64) for n in ("stream", "context", "thread", "time", "image", "count")),
+        ("parameters", ctypes.c_int64 * 96),
+        ("name", ctypes.c_char * 360),
     ]
 
 
@@ -79,3 +80,10 @@ class Records:
 
     def calls(self):
         return [(c.name.decode(), c.stream, c.context - 0x1000) for c in self._calls[: self._count.value]]
+
+    def details(self):
+        """The records as dicts; ``parameters`` begin with the three sizes of the grid."""
+        found = [{n: getattr(c, n) for n, *_ in Call._fields_} for c in self._calls[: self._count.value]]
+        return [
+            {**c, "name": c["name"].decode(), "parameters": [*c["parameters"]][: c["count"]]} for c in found
+        ]

@@ -197,6 +197,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *
   *st = capturing && capturing == s;
   return 0;
 }
+int fake_capturing(void *s) { return capturing && capturing == s; }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *st,
     unsigned long long *id, cudaGraph_t *g, const cudaGraphNode_t **deps, const cudaGraphEdgeData **edges,
     size_t *n) {

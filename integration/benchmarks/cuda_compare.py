@@ -1,0 +1,147 @@
+"""Compare the CUDA kernels of fxstack and torch.compile on a machine without a GPU.
+
+    python cuda_compare.py FOLDER [--models zoo/gpt2 ...] [--modes train infer] [--dtypes bfloat16 float32] [--jobs 2]
+
+Each model, mode, dtype and system runs in a process of its own over the stand-ins of ``integration/tests/stand_in``: compilers,
+allocator and launches are real, kernels compute nothing. The launches of one step, and the peak of its memory, become a JSON
+file in FOLDER; files that exist are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "testing")]
+
+import cuda_measured
+import cuda_record
+
+SYSTEMS = ("torch.compile", "fxstack")
+CASES = "cases"
+SECONDS = 1200
+"""The limit of a process."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one process measures."""
+
+    model: str
+    mode: str
+    dtype: str
+    system: str
+
+    def path(self, folder: Path) -> Path:
+        return folder / "_".join([self.model.replace("/", "-").replace(" ", "-"), self.mode, self.dtype, self.system + ".json"])
+
+
+def measure(row: Row, folder: Path) -> dict[str, Any]:
+    """Record the step of a row, in this process."""
+    import cuda_models  # noqa: PLC0415 - transformers takes seconds
+    import torch  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    if row.model == CASES:
+        return {"cases": measure_cases(row, folder)}
+    case = cuda_models.build(row.model, getattr(torch, row.dtype), row.mode)
+    call = cuda_record.compiler(row.system)(case.model)
+    return cuda_record.record(lambda: case.step(call, row.mode), folder / "kernels")
+
+
+def measure_cases(row: Row, folder: Path) -> dict[str, Any]:
+    """Record the functions whose times on a GPU are known (``cuda_measured.py``), by name."""
+    import gpu_cases  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    from gpu_measure import Machine  # noqa: PLC0415
+
+    machine, found = Machine(dry=False, folder=folder, seconds=0.0), {}
+    known = {*cuda_measured.KERNELS, *cuda_measured.PRODUCTS}
+    for case in [*gpu_cases.memory_bound(machine), *gpu_cases.arithmetic_bound(machine)]:
+        if case.name in known:
+            torch.compiler.reset()
+            call = cuda_record.compiler(row.system)(case.run)
+            made = cuda_record.record(lambda c=case, f=call: f(*c.inputs), folder / "kernels")
+            found[case.name] = {**made, "traffic": case.traffic, "operations": case.operations}
+    return found
+
+
+def worker(row: Row, folder: Path) -> None:
+    """Write the file of a row; an error becomes part of it."""
+    try:
+        found = measure(row, folder)
+    except Exception as error:
+        traceback.print_exc()
+        found = {"error": f"{type(error).__name__}: {error}"[:2000]}
+    write(row, folder, found)
+
+
+def write(row: Row, folder: Path, found: dict[str, Any]) -> None:
+    path = row.path(folder)
+    path.with_suffix(".new").write_text(json.dumps({**row.__dict__, **found}))
+    path.with_suffix(".new").rename(path)
+
+
+def run_process(row: Row, folder: Path) -> None:
+    """Measure a row in a process of its own, unless its file exists."""
+    path = row.path(folder)
+    if path.exists():
+        return
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as images, path.with_suffix(".log").open("w") as log:
+        environment = cuda_record.environment(folder / "libraries", folder / "caches", Path(images))
+        command = [sys.executable, __file__, str(folder), "--worker", row.model, row.mode, row.dtype, row.system]
+        try:
+            done = subprocess.run(
+                command, env=environment, stdout=log, stderr=log, timeout=SECONDS, check=False
+            )
+            status = f"the process ended with status {done.returncode}"
+        except subprocess.TimeoutExpired:
+            status = f"not done in {SECONDS} seconds"
+    if not path.exists():
+        write(row, folder, {"error": status})
+    found = json.loads(path.read_text())
+    outcome = found.get("error") or f"{len(found.get('launches', ()))} launches"
+    note = "" if "not done" in status or status.endswith(" 0") else f" ({status})"
+    print(f"{row.model} {row.mode} {row.dtype} {row.system}: {outcome[:200]}{note}, {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def run_all(rows: list[Row], folder: Path, jobs: int) -> None:
+    """Measure the rows that have no file yet; raises RuntimeError for a torch without CUDA."""
+    cuda_record.build_stand_ins(folder / "libraries")
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda row: run_process(row, folder), rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--models", nargs="*")
+    parser.add_argument("--modes", nargs="*", default=["train", "infer"])
+    parser.add_argument("--dtypes", nargs="*", default=["bfloat16", "float32"])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    if options.worker:
+        worker(Row(*options.worker), folder)
+        sys.stdout.flush()
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = itertools.product(options.dtypes, options.modes, options.models, SYSTEMS)
+    run_all([Row(model, mode, dtype, system) for dtype, mode, model, system in chosen], folder, options.jobs)
+
+
+if __name__ == "__main__":
+    main()
