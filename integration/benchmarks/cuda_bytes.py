@@ -193,14 +193,22 @@ class _Evaluation:
 
         def body() -> None:
             self._set([counter], [begin[origin] + turn * by[origin]])
-            self._set(pairs[::2], [at_turn(gathered(f, origin), gathered(s, origin), turn) for f, s in zip(firsts, slopes, strict=True)])
+            self._set(
+                pairs[::2],
+                [
+                    at_turn(gathered(f, origin), gathered(s, origin), turn)
+                    for f, s in zip(firsts, slopes, strict=True)
+                ],
+            )
             self._block(op.regions[0])
 
         if len(origin):
             self._inside(_Batch(weights, origin), body)
         return [at_turn(f, s, turns) for f, s in zip(firsts, slopes, strict=True)]
 
-    def _slopes(self, op: Operation, counter: str, begin: np.ndarray, names: list[str], firsts: list[Any]) -> list[Any]:
+    def _slopes(
+        self, op: Operation, counter: str, begin: np.ndarray, names: list[str], firsts: list[Any]
+    ) -> list[Any]:
         """What a turn adds to each carried value: found by the first turn; unknown for what is not an integer."""
         if all(isinstance(f, Unknown) for f in firsts):
             return [UNKNOWN] * len(firsts)
@@ -239,8 +247,12 @@ class _Evaluation:
             if isinstance(condition, np.ndarray):
                 where = np.flatnonzero(np.broadcast_to(condition, (count,)) == taken)
             if len(where):
-                found.append(self._inside(_Batch(self._weights[where], where), lambda r=region: self._block(r)))
-        return found[0] if len(found) == 1 and isinstance(condition, np.ndarray) else [UNKNOWN] * len(op.results)
+                found.append(
+                    self._inside(_Batch(self._weights[where], where), lambda r=region: self._block(r))
+                )
+        return (
+            found[0] if len(found) == 1 and isinstance(condition, np.ndarray) else [UNKNOWN] * len(op.results)
+        )
 
     # memory
 
@@ -270,7 +282,9 @@ class _Evaluation:
         whole = (count, *shape)
         known = isinstance(mask, np.ndarray)
         allowed = np.broadcast_to(mask, whole).reshape(count, -1) if known else None
-        buffer = self._buffers.setdefault((kind, pointer.base if isinstance(pointer, Pointer) else UNKNOWN), Buffer())
+        buffer = self._buffers.setdefault(
+            (kind, pointer.base if isinstance(pointer, Pointer) else UNKNOWN), Buffer()
+        )
         if not isinstance(pointer, Pointer) or isinstance(pointer.offset, Unknown):
             each = allowed.sum(1) if known else np.full(count, int(np.prod(shape)))
             buffer.indirect += float((each * weights).sum()) * size

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -44,13 +43,15 @@ class Row:
     system: str
 
     def path(self, folder: Path) -> Path:
-        return folder / "_".join([self.model.replace("/", "-").replace(" ", "-"), self.mode, self.dtype, self.system + ".json"])
+        return folder / "_".join(
+            [self.model.replace("/", "-").replace(" ", "-"), self.mode, self.dtype, self.system + ".json"]
+        )
 
 
 def measure(row: Row, folder: Path) -> dict[str, Any]:
     """Record the step of a row, in this process."""
-    import cuda_models  # noqa: PLC0415 - transformers takes seconds
-    import torch  # noqa: PLC0415
+    import cuda_models
+    import torch
 
     torch.manual_seed(0)
     if row.model == CASES:
@@ -62,9 +63,9 @@ def measure(row: Row, folder: Path) -> dict[str, Any]:
 
 def measure_cases(row: Row, folder: Path) -> dict[str, Any]:
     """Record the functions whose times on a GPU are known (``cuda_measured.py``), by name."""
-    import gpu_cases  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    from gpu_measure import Machine  # noqa: PLC0415
+    import gpu_cases
+    import torch
+    from gpu_measure import Machine
 
     machine, found = Machine(dry=False, folder=folder, seconds=0.0), {}
     known = {*cuda_measured.KERNELS, *cuda_measured.PRODUCTS}
@@ -101,7 +102,16 @@ def run_process(row: Row, folder: Path) -> None:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as images, path.with_suffix(".log").open("w") as log:
         environment = cuda_record.environment(folder / "libraries", folder / "caches", Path(images))
-        command = [sys.executable, __file__, str(folder), "--worker", row.model, row.mode, row.dtype, row.system]
+        command = [
+            sys.executable,
+            __file__,
+            str(folder),
+            "--worker",
+            row.model,
+            row.mode,
+            row.dtype,
+            row.system,
+        ]
         try:
             done = subprocess.run(
                 command, env=environment, stdout=log, stderr=log, timeout=SECONDS, check=False
@@ -114,7 +124,10 @@ def run_process(row: Row, folder: Path) -> None:
     found = json.loads(path.read_text())
     outcome = found.get("error") or f"{len(found.get('launches', ()))} launches"
     note = "" if "not done" in status or status.endswith(" 0") else f" ({status})"
-    print(f"{row.model} {row.mode} {row.dtype} {row.system}: {outcome[:200]}{note}, {time.perf_counter() - start:.0f} s", flush=True)
+    print(
+        f"{row.model} {row.mode} {row.dtype} {row.system}: {outcome[:200]}{note}, {time.perf_counter() - start:.0f} s",
+        flush=True,
+    )
 
 
 def run_all(rows: list[Row], folder: Path, jobs: int) -> None:
@@ -125,7 +138,9 @@ def run_all(rows: list[Row], folder: Path, jobs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--modes", nargs="*", default=["train", "infer"])

@@ -38,7 +38,7 @@ def build_stand_ins(folder: Path) -> None:
     if (folder / "libcudart.so.13").exists():
         return
     sys.path.insert(0, str(STAND_IN))
-    import build  # noqa: PLC0415 - exists only where the tests are
+    import build
 
     folder.mkdir(parents=True, exist_ok=True)
     build.build(folder)
@@ -65,7 +65,7 @@ def compiler(system: str) -> Callable[[Any], Any]:
     """``torch.compile`` or ``fxstack``, whose host program is Python: then torch's profiler sees the operators' shapes."""
     if system == "torch.compile":
         return torch.compile
-    import fxstack  # noqa: PLC0415 - the other system runs without it
+    import fxstack
 
     return lambda model: fxstack.compile(model, options={"host": "python"})
 
@@ -73,7 +73,7 @@ def compiler(system: str) -> Callable[[Any], Any]:
 def record(step: Callable[[], None], kernels: Path) -> dict[str, Any]:
     """The launches of ``step``, which runs once after some to warm up, and its peak of memory beyond that at its begin."""
     sys.path.insert(0, str(STAND_IN))
-    import build  # noqa: PLC0415
+    import build
 
     records = build.Records()
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"  # 32 MiB for products would hide what else is allocated
@@ -124,7 +124,10 @@ class Operators:
                     "name": event.name().removeprefix("aten::"),
                     "shapes": event.shapes(),
                     "dtypes": event.dtypes(),
-                    "values": [v if isinstance(v, int | float | bool | list) else None for v in event.concrete_inputs()],
+                    "values": [
+                        v if isinstance(v, int | float | bool | list) else None
+                        for v in event.concrete_inputs()
+                    ],
                 }
         return None
 

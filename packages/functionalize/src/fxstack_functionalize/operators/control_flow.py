@@ -439,7 +439,9 @@ def _has_torchs_rule(body: Any, operands: Values) -> bool:
     """
     if _INSIDE.get() or not all(isinstance(operand, Tensor) for operand in operands):
         return False
-    return all(map(_is_float, _results_of(body))) and not _writes(body) and not _has_operators_or_numbers(body)
+    return (
+        all(map(_is_float, _results_of(body))) and not _writes(body) and not _has_operators_or_numbers(body)
+    )
 
 
 def _writes(body: Any) -> bool:

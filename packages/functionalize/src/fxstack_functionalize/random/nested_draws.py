@@ -111,7 +111,13 @@ def _cond(state: Tensor, pred: object, yes: GraphModule, no: GraphModule, operan
 
 
 def _while_loop(
-    state: Tensor, cond: GraphModule, body: GraphModule, carried: Many, additional: Many, *, stacks: bool = False
+    state: Tensor,
+    cond: GraphModule,
+    body: GraphModule,
+    carried: Many,
+    additional: Many,
+    *,
+    stacks: bool = False,
 ) -> Any:
     """Run ``while_loop`` with the state as one more carried value. The condition draws no numbers.
 

@@ -55,6 +55,7 @@ def write(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kw
 
 def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
     """Return ``index``. If torch would read the number of an integer tensor, the number replaces the tensor."""
+
     # The numbers in slices determine sizes that depend on tensor data. The options must allow this.
     def number(value: object) -> Any:
         """Return the known constant of an index tensor. If it is unknown, return its number in the graph."""

@@ -18,16 +18,22 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from fxstack_capture.torch_compat import functorch
 from fxstack_capture.torch_side.higher_order.nested.differentiation import (
     Function,
     Values,
-    as_tuple,
     chosen,
+    has_gradient,
     is_float,
     pull_back,
     push_forward,
+    saving,
     spread,
+)
+from fxstack_capture.torch_side.higher_order.nested.mapping import (
+    Mapped,
+    by_example,
+    carried_with_batch,
+    results_with_batch,
 )
 from fxstack_capture.torch_side.higher_order.nested.rows import (
     VmapInfo,
@@ -36,7 +42,6 @@ from fxstack_capture.torch_side.higher_order.nested.rows import (
     row_of,
     where_of_examples,
 )
-from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
 
 Operator = Callable[..., Any]
 _OPERATORS = torch.ops.higher_order
@@ -177,73 +182,6 @@ def _needs(ctx: Context, operands: Values) -> list[bool]:
     return [need and is_float(x) for x, need in zip(operands, ctx.needs_input_grad[1:], strict=True)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Mapped:
-    """``function`` mapped over the dimensions ``dims`` of its arguments.
-
-    The results in ``has_batch`` get dimension 0; ``None`` means all of them.
-    """
-
-    info: VmapInfo
-    function: Function
-    dims: Sequence[int | None]
-    has_batch: Sequence[bool] | None = None
-
-    def __call__(self, *args: torch.Tensor) -> tuple[Any, ...]:
-        function, size = as_tuple(self.function), self.info.batch_size
-        if all(dim is None for dim in self.dims):
-            results: tuple[Any, ...] = function(*args)
-            flags = self.has_batch or [True] * len(results)
-            return tuple(
-                x.expand(size, *x.shape) if flag else x for x, flag in zip(results, flags, strict=True)
-            )
-        flags = [True] if self.has_batch is None else self.has_batch
-        out_dims = tuple(0 if flag else None for flag in flags)
-        mapped = torch.vmap(
-            function,
-            in_dims=tuple(self.dims),
-            out_dims=0 if self.has_batch is None else out_dims,
-            randomness=self.info.randomness,
-        )
-        found: tuple[Any, ...] = mapped(*args)
-        return found
-
-    def batched_results(self, has_batch: Sequence[bool]) -> list[bool] | None:
-        """Return which results have the batch of a further ``vmap``, from the arguments that have it."""
-        return _results_with_batch(self.info, self.function, has_batch)
-
-
-def _results_with_batch(
-    info: VmapInfo, function: Function, has_batch: Sequence[bool]
-) -> list[bool] | None:
-    """Return which results may have a batch, from the arguments that have one; ``None`` if it is unknown."""
-    is_known = isinstance(function, (_Graph, _Mapped)) and info.randomness != "different"
-    return function.batched_results(has_batch) if is_known else None
-
-
-def _carried_with_batch(
-    info: VmapInfo, functions: Sequence[Function], count: int, has_batch: Sequence[bool]
-) -> list[bool] | None:
-    """Return which carried values of a loop have a batch in some iteration; ``None`` if it is unknown.
-
-    ``functions``: the condition, if there is one, and the body. A number that the loop counts thus stays a number.
-    """
-    *tests, body = functions
-    carried, others = list(has_batch[:count]), has_batch[count:]
-    while True:
-        found = _results_with_batch(info, body, [*carried, *others])
-        if found is None:
-            return None
-        after = [one or other for one, other in zip(carried, found, strict=False)]
-        if after == carried:
-            break
-        carried = after
-    for test in tests:
-        if _results_with_batch(info, test, [*carried, *others]) != [False]:
-            return None
-    return carried
-
-
 class _Cond(_Rule):
     """``torch.cond``. The first operand is the predicate."""
 
@@ -288,13 +226,13 @@ class _Cond(_Rule):
         dims = in_dims[2:]
         if in_dims[1] is not None:
             truth = pred.movedim(in_dims[1], 0).bool()
-            yes, no = (_Mapped(info, branch, dims)(*operands) for branch in call.functions)
+            yes, no = (Mapped(info, branch, dims)(*operands) for branch in call.functions)
             results = tuple(where_of_examples(truth, *pair) for pair in zip(yes, no, strict=True))
             return results, tuple(0 for _ in results)
         has_batch = [dim is not None for dim in dims]
-        found = [_results_with_batch(info, branch, has_batch) for branch in call.functions]
+        found = [results_with_batch(info, branch, has_batch) for branch in call.functions]
         flags = None if None in found else list(map(any, zip(*cast("Any", found), strict=True)))
-        functions = tuple(_Mapped(info, branch, dims, flags) for branch in call.functions)
+        functions = tuple(Mapped(info, branch, dims, flags) for branch in call.functions)
         results = _apply(_Cond, replace(call, functions=functions), pred, *operands)
         return results, tuple(0 if flag else None for flag in flags or [True] * len(results))
 
@@ -390,7 +328,7 @@ class _WhileLoop(_Rule):
         """Run until the condition of no example holds. An example whose condition fails keeps its values."""
         (count,) = call.counts
         has_batch = [dim is not None for dim in in_dims[1:]]
-        alone = _carried_with_batch(info, call.functions, count, has_batch)
+        alone = carried_with_batch(info, call.functions, count, has_batch)
         flags = alone or [True] * count
         carried = [
             batched(info, x, dim) if flag else x
@@ -399,36 +337,18 @@ class _WhileLoop(_Rule):
         dims = (*(0 if flag else None for flag in flags), *in_dims[1 + count :])
         test, body = call.functions
         if alone is None:
-            new = replace(call, functions=_by_example(info, call.functions, dims))
+            new = replace(call, functions=by_example(info, call.functions, dims))
         else:
-            mapped = _Mapped(info, test, dims, [False]), _Mapped(info, body, dims, flags)
+            mapped = Mapped(info, test, dims, [False]), Mapped(info, body, dims, flags)
             new = replace(call, functions=mapped)
         found = _apply(_WhileLoop, new, *carried, *operands[count:])
         stacked = flags if len(found) > count else []
         return found, tuple(at if flag else None for at, f in ((0, flags), (1, stacked)) for flag in f)
 
 
-def _by_example(
-    info: VmapInfo, functions: tuple[Function, ...], dims: Sequence[int | None]
-) -> tuple[Function, ...]:
-    """Return the functions of a mapped ``while_loop`` whose condition differs between examples."""
-    test, body = (_Mapped(info, as_tuple(function), dims) for function in functions)
-
-    def goes_on(*values: torch.Tensor) -> torch.Tensor:
-        return test(*values)[0].any()
-
-    def step(*values: torch.Tensor) -> tuple[Any, ...]:
-        (truth,) = test(*values)
-        return tuple(
-            where_of_examples(truth, new, old) for new, old in zip(body(*values), values, strict=False)
-        )
-
-    return goes_on, step
-
-
 def _apply_loop(call: Call, *operands: Any) -> tuple[Any, ...]:
     """Apply ``while_loop`` under the active layers. Save the values of all iterations for a gradient."""
-    if not any(map(_has_gradient, operands)):
+    if not any(map(has_gradient, operands)):
         return _apply(_WhileLoop, call, *operands)
     test, body = call.functions
     counting = replace(
@@ -444,22 +364,13 @@ def _apply_loop(call: Call, *operands: Any) -> tuple[Any, ...]:
     return _apply(_WhileLoop, counting, start, *operands)[1 : 1 + call.counts[0]]
 
 
-def _has_gradient(value: object) -> bool:
-    """Return whether a layer of ``torch.func.grad`` or ``vjp`` tracks a value."""
-    while isinstance(value, torch.Tensor) and is_wrapped(value):
-        if functorch.is_gradtrackingtensor(value) and value.requires_grad:
-            return True
-        value = functorch.get_unwrapped(value)
-    return False
-
-
 class _Scan(_Rule):
     """``scan``, and ``map`` without carried values. The carried values before each iteration are the last results."""
 
     @staticmethod
     def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
         """Record the operator, with the carried values before each iteration as further results."""
-        saving = _saving(call.functions[0], call.counts[0])
+        saving = saving(call.functions[0], call.counts[0])
         return _Rule.forward(replace(call, functions=(saving,)), *operands)
 
     @staticmethod
@@ -486,7 +397,7 @@ class _Scan(_Rule):
             remaining = iter(values)
             groups = (starts, sums, before, xs, steps, further)
             incoming, so_far, carry, parts, outer, others = ([next(remaining) for _ in g] for g in groups)
-            results = pull_back(_saving(body, carries), (*carry, *parts, *others), flags, (*incoming, *outer))
+            results = pull_back(saving(body, carries), (*carry, *parts, *others), flags, (*incoming, *outer))
             first, last = len(incoming), len(results) - len(so_far)
             added = [x + y for x, y in zip(so_far, results[last:], strict=True)]
             return (*results[:first], *added, *results[first:last])
@@ -537,7 +448,7 @@ class _Scan(_Rule):
                 [next(remaining) for _ in g] for g in groups
             )
             active = [*is_carried, *flags]
-            function = _saving(body, carries)
+            function = saving(body, carries)
             results = push_forward(
                 function, (*carry, *parts, *others), active, (*seeds, *part_seeds, *other_seeds)
             )
@@ -556,7 +467,7 @@ class _Scan(_Rule):
         carries, slices = call.counts
         dims = in_dims[1:]
         has_batch = [dim is not None for dim in dims]
-        known = _carried_with_batch(info, call.functions, carries, has_batch)
+        known = carried_with_batch(info, call.functions, carries, has_batch)
         flags = known or [True] * carries
         carried = [
             batched(info, x, dim) if flag else x
@@ -567,20 +478,18 @@ class _Scan(_Rule):
             for x, dim in zip(operands[carries : carries + slices], dims[carries:], strict=False)
         ]
         row_dims = [None if dim is None else 0 for dim in dims[carries : carries + slices]]
-        body, inner = call.functions[0], (*(0 if flag else None for flag in flags), *row_dims, *dims[carries + slices :])
+        body, inner = (
+            call.functions[0],
+            (*(0 if flag else None for flag in flags), *row_dims, *dims[carries + slices :]),
+        )
         all_flags = None
         if known is not None:
-            all_flags = _results_with_batch(info, body, [dim is not None for dim in inner])
-        new = replace(call, functions=(_Mapped(info, body, inner, all_flags),))
+            all_flags = results_with_batch(info, body, [dim is not None for dim in inner])
+        new = replace(call, functions=(Mapped(info, body, inner, all_flags),))
         found = _apply(_Scan, new, *carried, *rows, *operands[carries + slices :])
         # The last results are the saved carried values.
         ends = [*(all_flags or [True] * (len(found) - carries)), *flags]
         return found, tuple((index >= carries) + 0 if flag else None for index, flag in enumerate(ends))
-
-
-def _saving(body: Function, carries: int) -> Function:
-    """Return the function that ``_Scan`` records: the values that it carries are further results."""
-    return lambda *values: (*body(*values), *(x.clone() for x in values[:carries]))
 
 
 RULES: dict[Any, type[torch.autograd.Function]] = {

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from fxstack_capture.torch_compat import functorch
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
+
 Function = Callable[..., Any]
 Values = Sequence[Any]
 
@@ -64,3 +67,17 @@ def as_tuple(function: Function) -> Function:
         return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
     return call
+
+
+def has_gradient(value: object) -> bool:
+    """Return whether a layer of ``torch.func.grad`` or ``vjp`` tracks a value."""
+    while isinstance(value, torch.Tensor) and is_wrapped(value):
+        if functorch.is_gradtrackingtensor(value) and value.requires_grad:
+            return True
+        value = functorch.get_unwrapped(value)
+    return False
+
+
+def saving(body: Function, carries: int) -> Function:
+    """Return the function that the rule of ``scan`` records: the values that it carries are further results."""
+    return lambda *values: (*body(*values), *(x.clone() for x in values[:carries]))
