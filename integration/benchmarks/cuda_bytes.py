@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cuda_ttir import dot_shapes
 from cuda_values import UNKNOWN, Pointer, Unknown, at_turn, compute, difference, gathered, signed
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Traffic:
     read: float
     written: float
     touched: float
+    operations: float
+    """Of its products of tiles."""
     sampled: bool
 
     @property
@@ -77,7 +80,7 @@ class _Evaluation:
         self._kernel, self._grid = kernel, grid
         self._random = np.random.default_rng(0)
         self._buffers: dict[tuple[str, Any], Buffer] = {}
-        self._touched = 0.0
+        self._touched = self._operations = 0.0
         self._silent = 0
         self._values: dict[str, tuple[int, Any]] = {}
         if len(arguments) < len(kernel.arguments):
@@ -95,7 +98,7 @@ class _Evaluation:
         for (access, _), buffer in self._buffers.items():
             buffer.sampled |= self._sampled
             sums[access] += buffer.bytes()
-        return Traffic(sums["read"], sums["write"], self._touched, self._sampled)
+        return Traffic(sums["read"], sums["write"], self._touched, self._operations, self._sampled)
 
     def _programs(self, count: int) -> _Batch:
         tile = self._kernel.largest
@@ -193,14 +196,22 @@ class _Evaluation:
 
         def body() -> None:
             self._set([counter], [begin[origin] + turn * by[origin]])
-            self._set(pairs[::2], [at_turn(gathered(f, origin), gathered(s, origin), turn) for f, s in zip(firsts, slopes, strict=True)])
+            self._set(
+                pairs[::2],
+                [
+                    at_turn(gathered(f, origin), gathered(s, origin), turn)
+                    for f, s in zip(firsts, slopes, strict=True)
+                ],
+            )
             self._block(op.regions[0])
 
         if len(origin):
             self._inside(_Batch(weights, origin), body)
         return [at_turn(f, s, turns) for f, s in zip(firsts, slopes, strict=True)]
 
-    def _slopes(self, op: Operation, counter: str, begin: np.ndarray, names: list[str], firsts: list[Any]) -> list[Any]:
+    def _slopes(
+        self, op: Operation, counter: str, begin: np.ndarray, names: list[str], firsts: list[Any]
+    ) -> list[Any]:
         """What a turn adds to each carried value: found by the first turn; unknown for what is not an integer."""
         if all(isinstance(f, Unknown) for f in firsts):
             return [UNKNOWN] * len(firsts)
@@ -239,8 +250,18 @@ class _Evaluation:
             if isinstance(condition, np.ndarray):
                 where = np.flatnonzero(np.broadcast_to(condition, (count,)) == taken)
             if len(where):
-                found.append(self._inside(_Batch(self._weights[where], where), lambda r=region: self._block(r)))
-        return found[0] if len(found) == 1 and isinstance(condition, np.ndarray) else [UNKNOWN] * len(op.results)
+                found.append(
+                    self._inside(_Batch(self._weights[where], where), lambda r=region: self._block(r))
+                )
+        return (
+            found[0] if len(found) == 1 and isinstance(condition, np.ndarray) else [UNKNOWN] * len(op.results)
+        )
+
+    def product(self, op: Operation) -> list[Any]:
+        (rows, inner), (_, columns) = dot_shapes(op)
+        if not self._silent:
+            self._operations += 2.0 * rows * inner * columns * float(self._weights.sum())
+        return [UNKNOWN]
 
     # memory
 
@@ -270,7 +291,9 @@ class _Evaluation:
         whole = (count, *shape)
         known = isinstance(mask, np.ndarray)
         allowed = np.broadcast_to(mask, whole).reshape(count, -1) if known else None
-        buffer = self._buffers.setdefault((kind, pointer.base if isinstance(pointer, Pointer) else UNKNOWN), Buffer())
+        buffer = self._buffers.setdefault(
+            (kind, pointer.base if isinstance(pointer, Pointer) else UNKNOWN), Buffer()
+        )
         if not isinstance(pointer, Pointer) or isinstance(pointer.offset, Unknown):
             each = allowed.sum(1) if known else np.full(count, int(np.prod(shape)))
             buffer.indirect += float((each * weights).sum()) * size
@@ -310,6 +333,7 @@ def _axis(op: Operation) -> int:
 _RULES: dict[str, Callable[[_Evaluation, Operation], list[Any]]] = {
     "scf.for": _Evaluation.loop,
     "scf.if": _Evaluation.branch,
+    "tt.dot": _Evaluation.product,
     "tt.load": _Evaluation.load,
     "tt.store": _Evaluation.store,
     "tt.atomic_rmw": _Evaluation.atomic,

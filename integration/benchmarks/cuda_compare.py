@@ -1,10 +1,12 @@
 """Compare the CUDA kernels of fxstack and torch.compile on a machine without a GPU.
 
     python cuda_compare.py FOLDER [--models zoo/gpt2 ...] [--modes train infer] [--dtypes bfloat16 float32] [--jobs 2]
+        [--tables] [--markdown]
 
 Each model, mode, dtype and system runs in a process of its own over the stand-ins of ``integration/tests/stand_in``: compilers,
 allocator and launches are real, kernels compute nothing. The launches of one step, and the peak of its memory, become a JSON
-file in FOLDER; files that exist are not made again.
+file in FOLDER; files that exist are not made again. The tables show launches by kind, the bytes that they move (``cuda_bytes``),
+the peaks, and times of an H100 and an H200 that ``cuda_predict`` derives from them. ``--tables`` only prints what FOLDER has.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -27,9 +28,12 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "tes
 
 import cuda_measured
 import cuda_record
+import cuda_report
 
 SYSTEMS = ("torch.compile", "fxstack")
 CASES = "cases"
+"""Stands for the functions of ``gpu_cases.py`` among the models."""
+DRY = ("tiny/mlp", "tiny/lstm")
 SECONDS = 1200
 """The limit of a process."""
 
@@ -44,13 +48,15 @@ class Row:
     system: str
 
     def path(self, folder: Path) -> Path:
-        return folder / "_".join([self.model.replace("/", "-").replace(" ", "-"), self.mode, self.dtype, self.system + ".json"])
+        return folder / "_".join(
+            [self.model.replace("/", "-").replace(" ", "-"), self.mode, self.dtype, self.system + ".json"]
+        )
 
 
 def measure(row: Row, folder: Path) -> dict[str, Any]:
     """Record the step of a row, in this process."""
-    import cuda_models  # noqa: PLC0415 - transformers takes seconds
-    import torch  # noqa: PLC0415
+    import cuda_models
+    import torch
 
     torch.manual_seed(0)
     if row.model == CASES:
@@ -62,9 +68,9 @@ def measure(row: Row, folder: Path) -> dict[str, Any]:
 
 def measure_cases(row: Row, folder: Path) -> dict[str, Any]:
     """Record the functions whose times on a GPU are known (``cuda_measured.py``), by name."""
-    import gpu_cases  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    from gpu_measure import Machine  # noqa: PLC0415
+    import gpu_cases
+    import torch
+    from gpu_measure import Machine
 
     machine, found = Machine(dry=False, folder=folder, seconds=0.0), {}
     known = {*cuda_measured.KERNELS, *cuda_measured.PRODUCTS}
@@ -101,7 +107,16 @@ def run_process(row: Row, folder: Path) -> None:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as images, path.with_suffix(".log").open("w") as log:
         environment = cuda_record.environment(folder / "libraries", folder / "caches", Path(images))
-        command = [sys.executable, __file__, str(folder), "--worker", row.model, row.mode, row.dtype, row.system]
+        command = [
+            sys.executable,
+            __file__,
+            str(folder),
+            "--worker",
+            row.model,
+            row.mode,
+            row.dtype,
+            row.system,
+        ]
         try:
             done = subprocess.run(
                 command, env=environment, stdout=log, stderr=log, timeout=SECONDS, check=False
@@ -114,7 +129,10 @@ def run_process(row: Row, folder: Path) -> None:
     found = json.loads(path.read_text())
     outcome = found.get("error") or f"{len(found.get('launches', ()))} launches"
     note = "" if "not done" in status or status.endswith(" 0") else f" ({status})"
-    print(f"{row.model} {row.mode} {row.dtype} {row.system}: {outcome[:200]}{note}, {time.perf_counter() - start:.0f} s", flush=True)
+    print(
+        f"{row.model} {row.mode} {row.dtype} {row.system}: {outcome[:200]}{note}, {time.perf_counter() - start:.0f} s",
+        flush=True,
+    )
 
 
 def run_all(rows: list[Row], folder: Path, jobs: int) -> None:
@@ -124,24 +142,61 @@ def run_all(rows: list[Row], folder: Path, jobs: int) -> None:
         list(pool.map(lambda row: run_process(row, folder), rows))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+def rows_of(options: argparse.Namespace) -> list[Row]:
+    """The rows to measure; the functions with known times have one setting."""
+    import cuda_models
+
+    chosen = options.models or [CASES, *cuda_models.NAMES]
+    rows = [Row(CASES, "infer", "bfloat16", system) for system in SYSTEMS if CASES in chosen]
+    models = [model for model in chosen if model != CASES]
+    product = itertools.product(options.dtypes, options.modes, models, SYSTEMS)
+    return rows + [Row(model, mode, dtype, system) for dtype, mode, model, system in product]
+
+
+def dry() -> int:
+    """Check the method of bytes, and record two small models where torch is built for CUDA."""
+    import cuda_check
+
+    wrong = cuda_check.main()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            run_all(
+                [Row(model, "infer", "bfloat16", system) for model in DRY for system in SYSTEMS], folder, 2
+            )
+        except RuntimeError as reason:
+            print(f"models not run: {reason}")
+            return wrong
+        cuda_report.report(folder)
+        failed = [path.stem for path in folder.glob("tiny*.json") if "error" in json.loads(path.read_text())]
+    return 1 if wrong or failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--modes", nargs="*", default=["train", "infer"])
     parser.add_argument("--dtypes", nargs="*", default=["bfloat16", "float32"])
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--dry", action="store_true")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.dry:
+        return dry()
     folder = options.folder.resolve()
     if options.worker:
         worker(Row(*options.worker), folder)
-        sys.stdout.flush()
-        return
+        return 0
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = itertools.product(options.dtypes, options.modes, options.models, SYSTEMS)
-    run_all([Row(model, mode, dtype, system) for dtype, mode, model, system in chosen], folder, options.jobs)
+    if not options.tables:
+        run_all(rows_of(options), folder, options.jobs)
+    cuda_report.report(folder)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

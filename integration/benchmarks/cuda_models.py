@@ -41,10 +41,7 @@ def _text(vocabulary: int, rows: int, length: int) -> Callable[[], Batch]:
 
 
 def _images(rows: int) -> Callable[[], Batch]:
-    return lambda: {
-        "pixel_values": torch.randn(rows, 3, 224, 224),
-        "labels": torch.randint(0, 10, (rows,)),
-    }
+    return lambda: {"pixel_values": torch.randn(rows, 3, 224, 224), "labels": torch.randint(0, 10, (rows,))}
 
 
 _CLASSES = {"num_labels": 10, "problem_type": "single_label_classification"}

@@ -5,8 +5,8 @@
 - ``name`` of the kernel, ``grid``, ``threads`` of a block, and ``bytes`` of a copy or a memset;
 - ``kernel``: for a Triton kernel its key in the folder ``kernels``, where ``<key>.ttir`` is its text and ``<key>.json`` the
   widths of its memory accesses; ``parameters`` are the kernel's arguments: addresses and integers;
-- ``op``: for other launches the operator of ATen that launched it, with the ``shapes`` and ``dtypes`` of its arguments, and
-  its ``values`` that are not tensors.
+- ``op``: for other launches the operator of ATen that launched it, with the ``shapes`` and ``dtypes`` of its arguments,
+  its ``values`` that are not tensors, and ``call``, which the launches of one call share.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def build_stand_ins(folder: Path) -> None:
     if (folder / "libcudart.so.13").exists():
         return
     sys.path.insert(0, str(STAND_IN))
-    import build  # noqa: PLC0415 - exists only where the tests are
+    import build
 
     folder.mkdir(parents=True, exist_ok=True)
     build.build(folder)
@@ -65,7 +65,7 @@ def compiler(system: str) -> Callable[[Any], Any]:
     """``torch.compile`` or ``fxstack``, whose host program is Python: then torch's profiler sees the operators' shapes."""
     if system == "torch.compile":
         return torch.compile
-    import fxstack  # noqa: PLC0415 - the other system runs without it
+    import fxstack
 
     return lambda model: fxstack.compile(model, options={"host": "python"})
 
@@ -73,7 +73,7 @@ def compiler(system: str) -> Callable[[Any], Any]:
 def record(step: Callable[[], None], kernels: Path) -> dict[str, Any]:
     """The launches of ``step``, which runs once after some to warm up, and its peak of memory beyond that at its begin."""
     sys.path.insert(0, str(STAND_IN))
-    import build  # noqa: PLC0415
+    import build
 
     records = build.Records()
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"  # 32 MiB for products would hide what else is allocated
@@ -122,9 +122,13 @@ class Operators:
             if event.start_ns() + event.duration_ns() >= moment:
                 return {
                     "name": event.name().removeprefix("aten::"),
+                    "call": event.start_ns(),
                     "shapes": event.shapes(),
                     "dtypes": event.dtypes(),
-                    "values": [v if isinstance(v, int | float | bool | list) else None for v in event.concrete_inputs()],
+                    "values": [
+                        v if isinstance(v, int | float | bool | list) else None
+                        for v in event.concrete_inputs()
+                    ],
                 }
         return None
 

@@ -13,7 +13,9 @@ _ARGUMENT = re.compile(r"(%[\w.$-]+): (!tt\.ptr<[^>]*>|!tt\.tensordesc<[^>]*>+|\
 _RESULTS = re.compile(r"^(%[\w.$-]+(?:, %[\w.$-]+)*)(?::(\d+))? = ")
 _OPERATION = re.compile(r'"?([a-z_]+\.[\w.]+)"?')
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)")
-_TYPE = re.compile(r"tensor<(?:\d+x)*(?:!tt\.ptr<[^>]*>|\w+)(?:, [^>]*)?>|!tt\.ptr<[^>]*>|\b[if]\d+\b|\bbf16\b|\bindex\b")
+_TYPE = re.compile(
+    r"tensor<(?:\d+x)*(?:!tt\.ptr<[^>]*>|\w+)(?:, [^>]*)?>|!tt\.ptr<[^>]*>|\b[if]\d+\b|\bbf16\b|\bindex\b"
+)
 _ELEMENT = re.compile(r"(?:bf|f|i)(\d+)|f8\w*")
 
 
@@ -117,7 +119,12 @@ def _operation(line: str, regions: tuple[list[Operation], ...]) -> Operation:
     name = _OPERATION.match(rest)
     assert name is not None, line
     return Operation(
-        name.group(1), results, tuple(_NAME.findall(rest)), rest, _types(rest, name.group(1), len(results)), regions
+        name.group(1),
+        results,
+        tuple(_NAME.findall(rest)),
+        rest,
+        _types(rest, name.group(1), len(results)),
+        regions,
     )
 
 
@@ -134,3 +141,9 @@ def _types(text: str, name: str, count: int) -> tuple[Type, ...]:
     if name == "arith.select" and count:
         found = found[-1:]
     return tuple(found[-count:] if count else found[:1])
+
+
+def dot_shapes(op: Operation) -> list[tuple[int, ...]]:
+    """The shapes of the two factors of a product of tiles."""
+    found = [type_of(text).shape for text in _TYPE.findall(op.text)]
+    return [shape[-2:] for shape in found[:2]]

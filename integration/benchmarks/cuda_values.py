@@ -88,7 +88,7 @@ def compute(op: Operation, operands: list[Any]) -> Any:
 def _constant(op: Operation, _operands: list[Any]) -> Any:
     kind = op.types[0]
     found = re.search(r"constant (?:dense<)?(-?\d+|true|false)>?(?: : |$)", op.text)
-    if not kind.integer and kind.element != "index" or found is None:
+    if (not kind.integer and kind.element != "index") or found is None:
         return UNKNOWN
     text = found.group(1)
     value = int(text) if text[-1].isdigit() else text == "true"
@@ -100,7 +100,9 @@ def _range(op: Operation, _operands: list[Any]) -> Any:
     return np.arange(*ends, dtype=np.int64)[None]
 
 
-def _on_values(change: Callable[[Operation, np.ndarray], np.ndarray]) -> Callable[[Operation, list[Any]], Any]:
+def _on_values(
+    change: Callable[[Operation, np.ndarray], np.ndarray],
+) -> Callable[[Operation, list[Any]], Any]:
     """A rule that changes the shape of its only operand, or of the operand's offsets."""
 
     def rule(op: Operation, operands: list[Any]) -> Any:
