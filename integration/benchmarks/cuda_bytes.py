@@ -1,9 +1,9 @@
-"""The bytes that a launch of a Triton kernel reads and writes, from its text and its arguments: ``traffic(kernel, grid, arguments)``.
+"""The bytes that a launch of a Triton kernel reads and writes, from its text and arguments: ``traffic(kernel, grid, arguments)``.
 
-Integers and addresses of the kernel are computed with NumPy for all programs of the grid and all turns of its loops at once; floating
-point and what is loaded stay unknown. Each load and store then gives the addresses that it touches. A buffer's traffic is its number
-of different bytes. Of large grids some programs are computed and stand for the others; then a buffer counts what its programs
-touch together, but at most the range that its addresses span, because programs that read the same bytes find them in a cache.
+NumPy computes the kernel's integers and addresses for all programs of the grid and all turns of its loops at once; floating point
+and loaded values stay unknown. Each load and store then gives the addresses that it touches. A buffer's traffic is its number of
+different bytes. In a large grid some programs are computed and stand for the others. Then a buffer counts what its programs touch
+together, but at most the range that its addresses span, because programs that read the same bytes find them in a cache.
 Addresses that depend on loaded values (a gather) are taken to be different from each other.
 """
 
@@ -64,7 +64,7 @@ class Traffic:
 
 @dataclass
 class _Batch:
-    """The programs, and turns of loops, that are computed: how many of all each stands for, and where each was in the batch around."""
+    """The programs, or turns of a loop, that are computed: how many each stands for, and its place in the batch around."""
 
     weights: np.ndarray
     origin: np.ndarray

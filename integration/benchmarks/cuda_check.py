@@ -36,7 +36,7 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
     tl.store(out + i, tl.load(x + i, i < n) + tl.load(y + i, i < n), i < n)
 
 
-def bias(x, b, out, n, width, BLOCK: tl.constexpr):
+def bias(x, b, out, n, width, BLOCK: tl.constexpr):  # noqa: PLR0917
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + i, tl.load(x + i, i < n) + tl.load(b + i % width, i < n), i < n)
 
@@ -70,7 +70,7 @@ def softmax(x, out, width, BLOCK: tl.constexpr):
         tl.store(out + row * width + at + i, value, at + i < width)
 
 
-def transpose_add(x, y, out, rows, width, BLOCK: tl.constexpr):
+def transpose_add(x, y, out, rows, width, BLOCK: tl.constexpr):  # noqa: PLR0917
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (i < rows) & (j < width)
@@ -84,7 +84,7 @@ def gather(table, index, out, width, BLOCK: tl.constexpr):
     tl.store(out + row * width + i, tl.load(table + at * width + i, i < width), i < width)
 
 
-def layer_norm(x, w, b, out, width, BLOCK: tl.constexpr):
+def layer_norm(x, w, b, out, width, BLOCK: tl.constexpr):  # noqa: PLR0917
     row, i = tl.program_id(0), tl.arange(0, BLOCK)
     value = tl.load(x + row * width + i, i < width, 0.0)
     value = value - tl.sum(value, 0) / width
@@ -94,7 +94,7 @@ def layer_norm(x, w, b, out, width, BLOCK: tl.constexpr):
     tl.store(out + row * width + i, value, i < width)
 
 
-def product(a, b, out, n, k, BLOCK: tl.constexpr):
+def product(a, b, out, n, k, BLOCK: tl.constexpr):  # noqa: PLR0917
     i, j, r = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK, tl.arange(0, BLOCK)
     left, right = a + (i + r[:, None]) * k + r[None, :], b + r[:, None] * n + j + r[None, :]
     total = tl.zeros([BLOCK, BLOCK], tl.float32)
@@ -184,8 +184,9 @@ def main() -> int:
             pairs = ((found.read, check.read), (found.written, check.written))
             same = all(abs(a - b) <= near * b for a, b in pairs)
             wrong += not same
+            note = "" if same else " **wrong**"
             print(
-                f"| {name} | {found.read:.0f} | {check.read} | {found.written:.0f} | {check.written} |{'' if same else ' **wrong**'}"
+                f"| {name} | {found.read:.0f} | {check.read} | {found.written:.0f} | {check.written} |{note}"
             )
     return 1 if wrong else 0
 

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "testing")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import cuda_measured
 import cuda_record

@@ -1,8 +1,8 @@
 """Predicts how long a GPU computes a launch: ``seconds(work, constants)``, with constants fitted to measured times.
 
-A kernel takes a fixed time, and then the longest of: its bytes at the memory's rate, less for narrow accesses and for grids that do
-not fill the GPU; what its programs ask of the caches; its operations at the rate of products, less for few tiles. The constants
-are fitted by least squares of the logarithms to every time in ``cuda_measured.py``: those of an H100.
+A kernel takes a fixed time, and then the longest of three: its bytes at the memory's rate, which is lower for narrow accesses
+and for grids that do not fill the GPU; the bytes that its programs ask of the caches; and its operations at the rate of
+products, which is lower for few tiles. The constants are fitted to the times of an H100 in ``cuda_measured.py``: least squares of logarithms.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FLOAT32 = 1 / 15
 @dataclass(frozen=True)
 class Constants:
     """``fixed``: seconds of a kernel that does nothing; ``memory``, ``caches``: bytes a second; ``products``, ``attention``:
-    operations a second. ``narrow`` and ``tiles`` are exponents, ``thread`` is the bytes a second of one thread with accesses of 16 bytes.
+    operations a second; ``thread``: bytes a second of one thread with accesses of 16 bytes. ``narrow``, ``tiles``: exponents.
     """
 
     fixed: float = 1.5e-6

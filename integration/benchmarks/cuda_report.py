@@ -1,4 +1,4 @@
-"""Tables of what ``cuda_compare.py`` recorded: launches, bytes, peaks, predicted times, and the kernels that cost fxstack most."""
+"""Tables of what ``cuda_compare.py`` recorded: launches, bytes, peaks, predicted times, and the slowest kernels."""
 
 from __future__ import annotations
 

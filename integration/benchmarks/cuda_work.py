@@ -1,7 +1,7 @@
 """What a recorded launch has to do: bytes, operations, programs. ``Works(folder)`` gives the work of launches of ``cuda_record``.
 
-The traffic of a Triton kernel comes from its text (``cuda_bytes``). Of a library's product, convolution or attention it comes from
-the shapes of its operator; of other kernels of libraries it is what their arguments hold, and the largest of them as result.
+The traffic of a Triton kernel comes from its text (``cuda_bytes``). That of a library's product, convolution or attention comes
+from the shapes of its operator. Other kernels of libraries read their arguments, and write as much as the largest argument.
 """
 
 from __future__ import annotations
