@@ -1,9 +1,9 @@
-"""The bytes that a launch of a Triton kernel reads and writes, from its text and its arguments: ``traffic(kernel, grid, arguments)``.
+"""The bytes that a launch of a Triton kernel reads and writes, from its text and arguments: ``traffic(kernel, grid, arguments)``.
 
-Integers and addresses of the kernel are computed with NumPy for all programs of the grid and all turns of its loops at once; floating
-point and what is loaded stay unknown. Each load and store then gives the addresses that it touches. A buffer's traffic is its number
-of different bytes. Of large grids some programs are computed and stand for the others; then a buffer counts what its programs
-touch together, but at most the range that its addresses span, because programs that read the same bytes find them in a cache.
+NumPy computes the kernel's integers and addresses for all programs of the grid and all turns of its loops at once; floating point
+and loaded values stay unknown. Each load and store then gives the addresses that it touches. A buffer's traffic is its number of
+different bytes. In a large grid some programs are computed and stand for the others. Then a buffer counts what its programs touch
+together, but at most the range that its addresses span, because programs that read the same bytes find them in a cache.
 Addresses that depend on loaded values (a gather) are taken to be different from each other.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cuda_ttir import dot_shapes
 from cuda_values import UNKNOWN, Pointer, Unknown, at_turn, compute, difference, gathered, signed
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Traffic:
     read: float
     written: float
     touched: float
+    operations: float
+    """Of its products of tiles."""
     sampled: bool
 
     @property
@@ -61,7 +64,7 @@ class Traffic:
 
 @dataclass
 class _Batch:
-    """The programs, and turns of loops, that are computed: how many of all each stands for, and where each was in the batch around."""
+    """The programs, or turns of a loop, that are computed: how many each stands for, and its place in the batch around."""
 
     weights: np.ndarray
     origin: np.ndarray
@@ -77,7 +80,7 @@ class _Evaluation:
         self._kernel, self._grid = kernel, grid
         self._random = np.random.default_rng(0)
         self._buffers: dict[tuple[str, Any], Buffer] = {}
-        self._touched = 0.0
+        self._touched = self._operations = 0.0
         self._silent = 0
         self._values: dict[str, tuple[int, Any]] = {}
         if len(arguments) < len(kernel.arguments):
@@ -95,7 +98,7 @@ class _Evaluation:
         for (access, _), buffer in self._buffers.items():
             buffer.sampled |= self._sampled
             sums[access] += buffer.bytes()
-        return Traffic(sums["read"], sums["write"], self._touched, self._sampled)
+        return Traffic(sums["read"], sums["write"], self._touched, self._operations, self._sampled)
 
     def _programs(self, count: int) -> _Batch:
         tile = self._kernel.largest
@@ -254,6 +257,12 @@ class _Evaluation:
             found[0] if len(found) == 1 and isinstance(condition, np.ndarray) else [UNKNOWN] * len(op.results)
         )
 
+    def product(self, op: Operation) -> list[Any]:
+        (rows, inner), (_, columns) = dot_shapes(op)
+        if not self._silent:
+            self._operations += 2.0 * rows * inner * columns * float(self._weights.sum())
+        return [UNKNOWN]
+
     # memory
 
     def load(self, op: Operation) -> list[Any]:
@@ -324,6 +333,7 @@ def _axis(op: Operation) -> int:
 _RULES: dict[str, Callable[[_Evaluation, Operation], list[Any]]] = {
     "scf.for": _Evaluation.loop,
     "scf.if": _Evaluation.branch,
+    "tt.dot": _Evaluation.product,
     "tt.load": _Evaluation.load,
     "tt.store": _Evaluation.store,
     "tt.atomic_rmw": _Evaluation.atomic,

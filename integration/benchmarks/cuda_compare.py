@@ -1,10 +1,12 @@
 """Compare the CUDA kernels of fxstack and torch.compile on a machine without a GPU.
 
     python cuda_compare.py FOLDER [--models zoo/gpt2 ...] [--modes train infer] [--dtypes bfloat16 float32] [--jobs 2]
+        [--tables] [--markdown]
 
 Each model, mode, dtype and system runs in a process of its own over the stand-ins of ``integration/tests/stand_in``: compilers,
 allocator and launches are real, kernels compute nothing. The launches of one step, and the peak of its memory, become a JSON
-file in FOLDER; files that exist are not made again.
+file in FOLDER; files that exist are not made again. The tables show launches by kind, the bytes that they move (``cuda_bytes``),
+the peaks, and times of an H100 and an H200 that ``cuda_predict`` derives from them. ``--tables`` only prints what FOLDER has.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "testing")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import cuda_measured
 import cuda_record
+import cuda_report
 
 SYSTEMS = ("torch.compile", "fxstack")
 CASES = "cases"
+"""Stands for the functions of ``gpu_cases.py`` among the models."""
+DRY = ("tiny/mlp", "tiny/lstm")
 SECONDS = 1200
 """The limit of a process."""
 
@@ -137,26 +143,61 @@ def run_all(rows: list[Row], folder: Path, jobs: int) -> None:
         list(pool.map(lambda row: run_process(row, folder), rows))
 
 
-def main() -> None:
+def rows_of(options: argparse.Namespace) -> list[Row]:
+    """The rows to measure; the functions with known times have one setting."""
+    import cuda_models
+
+    chosen = options.models or [CASES, *cuda_models.NAMES]
+    rows = [Row(CASES, "infer", "bfloat16", system) for system in SYSTEMS if CASES in chosen]
+    models = [model for model in chosen if model != CASES]
+    product = itertools.product(options.dtypes, options.modes, models, SYSTEMS)
+    return rows + [Row(model, mode, dtype, system) for dtype, mode, model, system in product]
+
+
+def dry() -> int:
+    """Check the method of bytes, and record two small models where torch is built for CUDA."""
+    import cuda_check
+
+    wrong = cuda_check.main()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            run_all(
+                [Row(model, "infer", "bfloat16", system) for model in DRY for system in SYSTEMS], folder, 2
+            )
+        except RuntimeError as reason:
+            print(f"models not run: {reason}")
+            return wrong
+        cuda_report.report(folder)
+        failed = [path.stem for path in folder.glob("tiny*.json") if "error" in json.loads(path.read_text())]
+    return 1 if wrong or failed else 0
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--modes", nargs="*", default=["train", "infer"])
     parser.add_argument("--dtypes", nargs="*", default=["bfloat16", "float32"])
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--dry", action="store_true")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.dry:
+        return dry()
     folder = options.folder.resolve()
     if options.worker:
         worker(Row(*options.worker), folder)
-        sys.stdout.flush()
-        return
+        return 0
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = itertools.product(options.dtypes, options.modes, options.models, SYSTEMS)
-    run_all([Row(model, mode, dtype, system) for dtype, mode, model, system in chosen], folder, options.jobs)
+    if not options.tables:
+        run_all(rows_of(options), folder, options.jobs)
+    cuda_report.report(folder)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,8 +5,8 @@
 - ``name`` of the kernel, ``grid``, ``threads`` of a block, and ``bytes`` of a copy or a memset;
 - ``kernel``: for a Triton kernel its key in the folder ``kernels``, where ``<key>.ttir`` is its text and ``<key>.json`` the
   widths of its memory accesses; ``parameters`` are the kernel's arguments: addresses and integers;
-- ``op``: for other launches the operator of ATen that launched it, with the ``shapes`` and ``dtypes`` of its arguments, and
-  its ``values`` that are not tensors.
+- ``op``: for other launches the operator of ATen that launched it, with the ``shapes`` and ``dtypes`` of its arguments,
+  its ``values`` that are not tensors, and ``call``, which the launches of one call share.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Operators:
             if event.start_ns() + event.duration_ns() >= moment:
                 return {
                     "name": event.name().removeprefix("aten::"),
+                    "call": event.start_ns(),
                     "shapes": event.shapes(),
                     "dtypes": event.dtypes(),
                     "values": [

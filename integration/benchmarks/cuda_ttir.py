@@ -141,3 +141,9 @@ def _types(text: str, name: str, count: int) -> tuple[Type, ...]:
     if name == "arith.select" and count:
         found = found[-1:]
     return tuple(found[-count:] if count else found[:1])
+
+
+def dot_shapes(op: Operation) -> list[tuple[int, ...]]:
+    """The shapes of the two factors of a product of tiles."""
+    found = [type_of(text).shape for text in _TYPE.findall(op.text)]
+    return [shape[-2:] for shape in found[:2]]

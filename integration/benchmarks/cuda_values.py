@@ -1,7 +1,7 @@
 """Values of a kernel's integers and addresses for many programs at once, and the operations of Triton's text on them.
 
-A value is an array whose first dimension is the batch (or 1) and whose others are those of the tile; a ``Pointer``; or ``UNKNOWN``:
-floating point, and what comes from memory.
+A value is an array whose first dimension is the batch (or 1) and whose others are those of the tile; a ``Pointer``; or
+``UNKNOWN``: floating point, and what comes from memory.
 """
 
 from __future__ import annotations

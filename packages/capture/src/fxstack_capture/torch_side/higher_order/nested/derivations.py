@@ -229,8 +229,7 @@ class _Cond(_Rule):
             yes, no = (Mapped(info, branch, dims)(*operands) for branch in call.functions)
             results = tuple(where_of_examples(truth, *pair) for pair in zip(yes, no, strict=True))
             return results, tuple(0 for _ in results)
-        has_batch = [dim is not None for dim in dims]
-        found = [results_with_batch(info, branch, has_batch) for branch in call.functions]
+        found = [results_with_batch(info, f, [dim is not None for dim in dims]) for f in call.functions]
         flags = None if None in found else list(map(any, zip(*cast("Any", found), strict=True)))
         functions = tuple(Mapped(info, branch, dims, flags) for branch in call.functions)
         results = _apply(_Cond, replace(call, functions=functions), pred, *operands)
@@ -370,8 +369,8 @@ class _Scan(_Rule):
     @staticmethod
     def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
         """Record the operator, with the carried values before each iteration as further results."""
-        saving = saving(call.functions[0], call.counts[0])
-        return _Rule.forward(replace(call, functions=(saving,)), *operands)
+        new = replace(call, functions=(saving(call.functions[0], call.counts[0]),))
+        return _Rule.forward(new, *operands)
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[Any, ...]:
