@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch._higher_order_ops import map as map_
+from torch._higher_order_ops import scan, while_loop
 
 import fxstack
 from fxstack_capture.driver.errors import OperatorError
@@ -54,3 +56,111 @@ def test_a_refused_call_of_cond_raises_eagers_error(program):
 @pytest.mark.parametrize("text", EAGERS_ERRORS)
 def test_an_error_without_values_is_eagers_under_fullgraph(text):
     assert text in str(error_of(fxstack.compile(EAGERS_ERRORS[text], fullgraph=True), RuntimeError))
+
+
+SEEN, TABLE, COUNT = [], {}, 0
+HOLDER = torch.nn.Module()
+
+
+def appends(a):
+    SEEN.append(1)
+    return a + 1
+
+
+def sets_an_entry(a):
+    TABLE["k"] = 2
+    return a + 1
+
+
+def sets_a_global(a):
+    global COUNT
+    COUNT += 1
+    return a + 1
+
+
+def sets_an_attribute(a):
+    HOLDER.calls = 3
+    return a + 1
+
+
+def prints(a):
+    print("text")
+    return a + 1
+
+
+SIDE_EFFECTS = {
+    "['SEEN']": appends,
+    "['TABLE'], entry 'k'": sets_an_entry,
+    ", entry 'COUNT'": sets_a_global,
+    "['HOLDER'].__dict__, entry 'calls'": sets_an_attribute,
+    "calls print": prints,
+}
+
+
+def in_cond(function, x):
+    return torch.cond(x.sum() > 0, function, lambda a: a - 1, (x,))
+
+
+def in_loop(function, x):
+    return while_loop(lambda n, a: n < 2, lambda n, a: (n + 1, function(a)), (torch.tensor(0), x))
+
+
+def in_scan(function, x):
+    return scan(lambda carry, row: (carry + 1, function(row)), x[0], x)
+
+
+def in_map(function, x):
+    return map_(lambda row: function(row), x)
+
+
+@pytest.mark.parametrize("text", SIDE_EFFECTS)
+@pytest.mark.parametrize("call", [in_cond, in_loop])
+def test_a_side_effect_of_a_function_names_what_it_changes(call, text):
+    assert f"{text}, cannot be captured" in refusal_of(lambda x: call(SIDE_EFFECTS[text], x))
+
+
+def text_as_result(a):
+    return "text"
+
+
+@pytest.mark.parametrize("call", [in_cond, in_loop, in_scan, in_map])
+def test_a_result_that_is_no_tensor_names_the_function_of_the_program(call):
+    found = refusal_of(lambda x: call(text_as_result, x)).split("\n")[0]
+    assert "_higher_order_ops" not in found
+    assert f"{__file__}:" in found
+
+
+def doubles(a):
+    if a.dim() > 5:
+        return a
+    return a.double()
+
+
+def nests(a):
+    return (a, a)
+
+
+def counted(n, a):
+    return n + 1, a, a
+
+
+def in_plain_loop(body, x):
+    return while_loop(lambda n, a: n < 2, body, (torch.tensor(0), x))
+
+
+def line_of(function, lines):
+    return f"({__file__}:{function.__code__.co_firstlineno + lines})"
+
+
+MISMATCHES = {
+    "dtype torch.float64 in the true branch " + line_of(doubles, 3): (in_cond, doubles),
+    "[*,\n  *]) in the true branch " + line_of(nests, 1): (in_cond, nests),
+    "torch.float64 after one iteration " + line_of(in_loop, 1): (in_loop, doubles),
+    "returns 3 values for 2 carried ones " + line_of(counted, 1): (in_plain_loop, counted),
+}
+
+
+@pytest.mark.parametrize("text", MISMATCHES)
+def test_a_mismatch_names_the_lines_of_the_returns(text):
+    call, function = MISMATCHES[text]
+    assert text in refusal_of(lambda x: call(function, x))

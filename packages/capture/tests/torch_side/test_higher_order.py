@@ -78,20 +78,20 @@ def sets_grad_mode(x):
 @pytest.mark.parametrize(
     ("fn", "why"),
     [
-        (local_list, "changes what was there before"),
-        (global_list, "changes what was there before"),
-        (global_list_again, "changes what was there before"),
+        (local_list, "changes an object that the compiled function has made"),
+        (global_list, "which changes globals of"),
+        (global_list_again, "which changes globals of"),
         (
             lambda x: torch.cond(x.sum() > 0, lambda a: a.double(), torch.sin, (x,)),
-            "result 0 has dtype torch.float64 in the true branch and torch.float32 in the false branch",
+            "result 0 has dtype torch.float64 in the true branch .* and torch.float32 in the false branch",
         ),
         (
             lambda x: torch.cond(x.sum() > 0, lambda a: a[None] * 1, torch.sin, (x,)),
-            "result 0 has number of dimensions 2 in the true branch and 1 in the false branch",
+            "result 0 has number of dimensions 2 in the true branch .* and 1 in the false branch",
         ),
         (
             lambda x: torch.cond(x.sum() > 0, lambda a: (a * 1, 3), lambda a: (a * 2, 3.5), (x,)),
-            "result 1 has class int in the true branch and float in the false branch",
+            "result 1 has class int in the true branch .* and float in the false branch ",
         ),
         (lambda x: torch.cond(x.sum() > 0, lambda a: {"a": a}, lambda a: [a], (x,)), "other structures"),
         (lambda x: torch.cond(x.sum() > 0, lambda a: "text", lambda a: "text", (x,)), "returns str"),

@@ -50,6 +50,7 @@ class BytecodeInterpreter:
         self.trace = trace
         self.programs = programs
         self.frame: Frame | None = None
+        self.return_lines: dict[CodeType, int] | None = None
         self._root_count = 0
         """The number of steps that the root frame has begun."""
         self.handled = HandledException()
@@ -189,6 +190,8 @@ class BytecodeInterpreter:
                         elif target >= 0:
                             pc = target
                         else:
+                            if self.return_lines is not None:
+                                self.return_lines[frame.code] = frame.line
                             return frame.stack.pop()
                 except GraphBreak as reason:
                     self.locate(reason)

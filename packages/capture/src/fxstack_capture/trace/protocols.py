@@ -380,6 +380,8 @@ class Interpreter(Protocol):
 
     tracing: bool
     """Whether the trace is running. False while the trace is being finished or abandoned."""
+    return_lines: dict[CodeType, int] | None
+    """Where the functions called so far have returned, by their code. None outside of nested graphs."""
 
     def current_frame(self) -> Any:
         """Return the innermost interpreted frame (``interpreter.frame.Frame``).

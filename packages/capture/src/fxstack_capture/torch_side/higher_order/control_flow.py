@@ -101,12 +101,12 @@ def _initial(tracer: TracerProtocol, operator: Any, values: Sequence[Any]) -> Te
     return initial
 
 
-def _demand_steps(call: GraphsOfCall, leaves: Sequence[Any]) -> None:
+def _demand_steps(call: GraphsOfCall, leaves: Sequence[Any], place: str) -> None:
     """Break the graph if a value that a loop collects in each iteration is neither a tensor nor ``None``."""
     for index, leaf in enumerate(leaves):
         if leaf is not None and not isinstance(leaf, torch.Tensor):
             raise call.refuse(
-                f"whose function returns {kind_of(leaf)} as result {index}, which must be a tensor"
+                f"whose function returns {kind_of(leaf)} as result {index}{place}, which must be a tensor"
             )
 
 
@@ -148,7 +148,8 @@ def cond(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any
         for fn in (true_fn, false_fn)
     )
     if yes.spec != no.spec:
-        raise call.refuse(f"whose branches return other structures: {yes.spec} (true), {no.spec} (false)")
+        text = f"{yes.spec} in the true branch{yes.place} and {no.spec} in the false branch{no.place}"
+        raise call.refuse(f"whose branches return other structures: {text}")
     joined, written, results = add_cond(call, (chosen, pred), (yes, no), flat, nodes)
     call.write_back(written, results[len(results) - len(written) :])
     return subgraphs.unflatten(tracer, branches.values_of(tracer, joined, results), yes.spec)
@@ -172,7 +173,9 @@ def while_loop(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) 
     body = call.trace(body_fn, [*initial, *further], arrange=arrange, free_form=True)
     demand_same_carry(call, body, carried, initial)
     if len(body.leaves) != len(carried):
-        raise call.refuse(f"whose body returns {len(body.leaves)} values for {len(carried)} carried ones")
+        raise call.refuse(
+            f"whose body returns {len(body.leaves)} values for {len(carried)} carried ones{body.place}"
+        )
     loop, results = add_while_loop(call, (test, body), initial, nodes)
     call.write_back(loop.written, results[len(initial) :])
     leaves = [
@@ -213,7 +216,7 @@ def _over_slices(
     arrange = _arrange(tracer, [*init, *slices, *additional], len(init))
     body = call.trace(fn, [*carried, *slices, *further], arrange=arrange, free_form=True)
     demand_same_carry(call, body, init, carried)
-    _demand_steps(call, body.leaves[len(init) :])
+    _demand_steps(call, body.leaves[len(init) :], body.place)
     loop, written, results = add_over_slices(call, body, carried, (xs, slices), nodes)
     call.write_back(loop.written, results[len(carried) : len(loop.likes)])
     for position, index in enumerate(written, len(results) - len(written)):
@@ -251,7 +254,9 @@ def associative_scan(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kw
     body = call.trace(fn, [*slices, *slices, *further], arrange=arrange, free_form=True)
     demand_same_carry(call, body, slices, slices)
     if len(body.leaves) != len(xs):
-        raise call.refuse(f"whose function returns {len(body.leaves)} values for {len(xs)} operands")
+        raise call.refuse(
+            f"whose function returns {len(body.leaves)} values for {len(xs)} operands{body.place}"
+        )
     loop = Loop(call, [], nodes[len(xs) :], [*slices, *slices])
     if loop.written:
         raise call.refuse(f"whose function writes to a tensor ({loop.lines_written(body)})")

@@ -10,7 +10,8 @@ results breaks the graph, and plain Python runs the function. Guards of the func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -24,10 +25,11 @@ from fxstack_capture.torch_side.autograd.state_reads import StateLocation, note_
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.inline_calls import close_bodies
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
-from fxstack_capture.torch_side.recording.execution import place_of
+from fxstack_capture.torch_side.recording.execution import name_of, place_of, program_function
 from fxstack_capture.torch_side.recording.graph import root_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
+from fxstack_capture.trace.protocols import Interpreter
 from fxstack_capture.trace.state import Args
 from fxstack_interchange.modules import make_graph_module
 
@@ -55,6 +57,8 @@ class Subgraph:
     """Locations in Python objects from which the function has read (``state_reads``)."""
     leaves: tuple[Any, ...] = ()
     """The flat results as the function returned them. Numbers among them are tensors in ``outputs``."""
+    place: str = ""
+    """Where the program's function has returned, as `` (file:line)``. Empty for a function of a layer."""
     writes: Mapping[int, str] = field(default_factory=dict)
     """The storages that the function writes to, with the program's line of the first write to each."""
 
@@ -123,7 +127,7 @@ def trace(
     written, tracer.mutated_storages = tracer.mutated_storages, log
     before, facts = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
-        with tracer.assumptions.none_inside(nested=True):
+        with tracer.assumptions.none_inside(nested=True), _noting_returns(tracer.trace.interp):
             args = inputs if nested is None else unflatten(tracer, list(inputs), nested)
             args = args if arrange is None else arrange(list(inputs))
             with note_reads(tracer.trace.objects) as reads:
@@ -131,10 +135,11 @@ def trace(
             leaves, spec = flatten(tracer, value)
             if tracer.transforms.lifting is not None:
                 leaves = tracer.transforms.lifting.fakes_of(leaves)
-            outputs = _tensors(fn, leaves, as_tensor)
+            place = _place_of_return(tracer, fn)
+            outputs = _tensors(fn, leaves, as_tensor, place)
         results = tuple(builder.node_of(out) for out in outputs)
         if before.have_changed():
-            raise _refusal(fn, "which changes what was there before it")
+            raise _refusal(fn, f"which {before.change()}")
         if nested_checks.has_outside_assumption(tracer, mark, facts):
             raise _refusal(fn, "which assumes something of a number from outside")
         subgraph = Subgraph(
@@ -144,6 +149,7 @@ def trace(
             spec,
             reads=tuple(reads),
             leaves=tuple(leaves),
+            place=place,
             writes=log.lines,
         )
         free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
@@ -155,8 +161,25 @@ def trace(
     return subgraph
 
 
+@contextmanager
+def _noting_returns(interp: Interpreter) -> Iterator[None]:
+    """Note where functions return, for the texts of graph breaks."""
+    before, interp.return_lines = interp.return_lines, {}
+    try:
+        yield
+    finally:
+        interp.return_lines = before
+
+
+def _place_of_return(tracer: TracerProtocol, fn: object) -> str:
+    """Return the line at which the program's function in ``fn`` has returned. For a C function, return its name."""
+    function, code = program_function(fn)
+    line = (tracer.trace.interp.return_lines or {}).get(code) if code else None
+    return f" ({name_of(function) if line is None or code is None else f'{code.co_filename}:{line}'})"
+
+
 def _tensors(
-    fn: object, leaves: Sequence[Any], as_tensor: Callable[[Any], torch.Tensor | None] | None
+    fn: object, leaves: Sequence[Any], as_tensor: Callable[[Any], torch.Tensor | None] | None, place: str
 ) -> tuple[torch.Tensor, ...]:
     """Return the flat results of a function as tensors. Break the graph for a result that cannot be a tensor."""
     if as_tensor is None:
@@ -168,7 +191,7 @@ def _tensors(
     ]
     if any(leaf is None for leaf in made):
         kinds = sorted({type(leaf).__name__ for leaf, x in zip(leaves, made, strict=False) if x is None})
-        raise _refusal(fn, f"which returns {', '.join(kinds)}: no tensors, numbers or None")
+        raise _refusal(fn, f"which returns {', '.join(kinds)}{place}: no tensors, numbers or None")
     return tuple(leaf for leaf in made if leaf is not None)
 
 

@@ -18,7 +18,7 @@ from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.instances import slots
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.trace.effect_diff import diff
-from fxstack_capture.trace.effects import Effects
+from fxstack_capture.trace.effects import Call, Effect, Effects
 from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
 
@@ -63,9 +63,32 @@ class Surroundings:
         after = self._reachable()
         return any(after.get(key, parts) != parts for key, parts in self._held.items())
 
+    def change(self) -> str:
+        """Return in words what the code since the snapshot has changed, for messages."""
+        now, before = _snapshot(self._trace), self._snapshot
+        records = zip(now.written, now.effects, strict=True)
+        changes = [_in_words(effect) for key, effect in records if key not in before.written]
+        if changes:
+            return ", and ".join(dict.fromkeys(changes))
+        if now.draws != before.draws:
+            return "draws random numbers"
+        if now.attributes != before.attributes:
+            return "sets an attribute of a tensor"
+        if now.modes != before.modes:
+            return "changes a mode of torch"
+        return "changes an object that the compiled function has made before"
+
     def _reachable(self) -> dict[int, tuple[int, ...]]:
         """Return, by id of each object of the trace that the roots reach, the ids of the objects that it holds."""
         return dict(_reachable(self._roots, self._trace.objects.is_preexisting))
+
+
+def _in_words(effect: Effect) -> str:
+    """Return what an effect does, as the end of a sentence about a function."""
+    if isinstance(effect, Call):
+        return f"calls {effect.target.name}"
+    key = getattr(effect, "key", getattr(effect, "name", None))
+    return f"changes {effect.target.name}" + (f", entry {key!r}" if type(key) is str else "")
 
 
 def _snapshot(trace: Trace) -> _Snapshot:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.objects.instances import TORCH
 from fxstack_capture.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -78,10 +80,23 @@ def name_of(fn: object) -> str:
 
 def place_of(fn: object) -> str:
     """Return the name of a function with the file and the line of its definition, for the texts of graph breaks."""
-    while (inner := getattr(fn, "__wrapped__", fn.func if isinstance(fn, partial) else None)) is not None:
-        fn = inner
-    code = getattr(fn, "__code__", None) or getattr(getattr(fn, "forward", None), "__code__", None)
+    fn, code = program_function(fn)
     return name_of(fn) if code is None else f"{name_of(fn)} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def program_function(fn: object) -> tuple[Any, CodeType | None]:
+    """Return the program's function that a function or wrapper of torch calls, or ``fn``, and its code."""
+    while (inner := getattr(fn, "__wrapped__", None)) is not None:
+        fn = inner
+    held = (fn.func, *fn.args, *fn.keywords.values()) if isinstance(fn, partial) else ()
+    code = getattr(fn, "__code__", None) or getattr(getattr(fn, "forward", None), "__code__", None)
+    if isinstance(fn, FunctionType) and code is not None and code.co_filename.startswith(TORCH):
+        held = tuple(cell.cell_contents for cell in fn.__closure__ or () if cell != CellType())
+    for value in held:
+        found, its_code = program_function(value) if callable(value) else (None, None)
+        if its_code is not None and not its_code.co_filename.startswith(TORCH):
+            return found, its_code
+    return program_function(fn.func) if isinstance(fn, partial) else (fn, code)
 
 
 @calls_program

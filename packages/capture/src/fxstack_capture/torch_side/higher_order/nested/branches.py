@@ -54,7 +54,7 @@ def join(call: _Call, yes: Subgraph, no: Subgraph) -> list[Joined]:
         if difference is None and isinstance(first, torch.Tensor):
             difference = difference_of_tensors(first, second, sizes=False)
         if difference is not None:
-            text = difference.text("in the true branch", "in the false branch")
+            text = difference.text(f"in the true branch{yes.place}", f"in the false branch{no.place}")
             raise call.refuse(f"whose branches return different kinds of results: result {index} has {text}")
         output = None if first is None else next(outputs)
         if _is_constant(call, first, second):

@@ -30,12 +30,14 @@ def demand_same_carry(
     """Break the graph if the first results of a loop's function do not match the values that the loop carries."""
     leaves = body.leaves
     if len(leaves) < len(carried):
-        raise call.refuse(f"whose function returns {len(leaves)} values for {len(carried)} carried ones")
+        raise call.refuse(
+            f"whose function returns {len(leaves)} values for {len(carried)} carried ones{body.place}"
+        )
     outputs = iter(body.outputs)
     for index, (value, leaf, like) in enumerate(zip(carried, leaves, initial, strict=False)):
         difference = difference_of_kinds(value, leaf) or difference_of_tensors(like, next(outputs))
         if difference is not None:
-            text = difference.text("before the loop", "after one iteration")
+            text = difference.text("before the loop", f"after one iteration{body.place}")
             raise call.refuse(f"whose carry {index} changes: {text}")
 
 
