@@ -1,6 +1,6 @@
 """The models of ``cuda_compare.py``: those of the zoos, and six of the size that users train, as steps on a device.
 
-``NAMES`` are a folder and a name: ``zoo/gpt2`` (size ``bench``), ``wide/swin``, ``real/gpt2``; ``tiny/mlp`` is for dry runs.
+``NAMES`` are a folder and a name: ``zoo/gpt2`` (size ``bench``), ``wide/swin``, ``real/gpt2``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _small(folder: str, name: str) -> Case:
     if folder == "wide":
         model, batch = wide_zoo.build(name)
         return Case(model, batch, lambda call, batch: wide._loss(call(**batch)))
-    case = zoo.build(name, zoo.TINY if folder == "tiny" else zoo.BENCH)
+    case = zoo.build(name, zoo.BENCH)
     return Case(case.model, case.batch, case.loss)
 
 

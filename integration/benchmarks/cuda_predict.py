@@ -2,8 +2,8 @@
 
 A kernel takes a fixed time, and then the longest of three: its bytes at the memory's rate, which is lower for narrow accesses
 and for grids that do not fill the GPU; the bytes that its programs ask of the caches; and its operations at the rate of
-products, which is lower for few tiles. The constants are fitted to the times of an H100 in ``cuda_measured.py``: least squares
-of logarithms.
+products, which is lower for few tiles. The constants are fitted, by least squares of logarithms, to the times of an H100 in
+``cuda_measured.py``.
 """
 
 from __future__ import annotations

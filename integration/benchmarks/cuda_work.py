@@ -31,6 +31,8 @@ _BYTES = {
     "signed char": 1,
     "unsigned char": 1,
 }
+MOST = 512.0
+"""Bytes that a thread of a library's kernel moves, at most: the small kernels around a sort do not read all that it sorts."""
 Shape = list[int]
 
 
@@ -131,6 +133,7 @@ def _library(launch: dict[str, Any]) -> Work:
     programs = math.prod(launch["grid"])
     if "TensorList" in op["dtypes"]:
         moved += programs * launch["threads"] * 8.0
+    moved = min(moved, programs * launch["threads"] * MOST)
     kind = "copy" if name == "copy_" else "library"
     return Work(
         kind, name or launch["name"], False, moved, moved, programs=programs, threads=launch["threads"]
