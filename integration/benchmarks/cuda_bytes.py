@@ -28,7 +28,7 @@ EXACT, SAMPLED = 1 << 18, 1 << 16
 
 @dataclass
 class Buffer:
-    """What is known of the accesses of one kind to one buffer."""
+    """The accesses of one kind to one buffer: their addresses, as far as they are known."""
 
     exact: list[np.ndarray] = field(default_factory=list)
     """Spans as pairs: first byte times 16, plus size."""
