@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
 
-import cuda_measured  # noqa: E402
-import cuda_predict  # noqa: E402
-from cuda_predict import H100, Constants, h200, seconds  # noqa: E402
-from cuda_work import Work  # noqa: E402
+import cuda_measured
+import cuda_predict
+from cuda_predict import H100, Constants, h200, seconds
+from cuda_work import Work
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 KERNELS = (
     "copy", "add", "bias", "sum_rows", "sum_columns", "softmax", "transpose_add", "gather", "layer_norm", "product", "uneven",
