@@ -155,7 +155,7 @@ def run_suites(session: nox.Session, *args: str) -> None:
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """The tests of every change: all that are quick, and an eighth of the slow ones, by the date."""
+    """The tests of every change: all that are quick, and a twelfth of the slow ones, by the date."""
     run_suites(session, "--slow=rotation", *ALWAYS, "--cpu-limit=5", *session.posargs)
 
 

@@ -57,8 +57,8 @@ def test_slow_tests_that_are_kept(tmp_path):
     assert passed(gate(tmp_path, CASES, "--slow=none", "--keep=test_it", slow=["test_slow"])) == 41
 
 
-def test_each_slow_case_runs_once_in_eight_days():
-    days = [(date(2026, 11, 28) + timedelta(n)).toordinal() for n in range(8)]
+def test_each_slow_case_runs_once_in_twelve_days():
+    days = [(date(2026, 11, 28) + timedelta(n)).toordinal() for n in range(12)]
     counts = [[is_due(f"stage/test_it.py::test[{n}]", day) for day in days].count(True) for n in range(200)]
     assert counts == [1] * 200
 
@@ -121,7 +121,7 @@ def test_a_shared_fixture_of_four_times_the_limit_is_listed(tmp_path, slow, stat
 
 
 def test_the_tests_of_a_slow_fixture_run_on_one_day(tmp_path):
-    days = [date(2026, 11, 20) + timedelta(n) for n in range(8)]
+    days = [date(2026, 11, 20) + timedelta(n) for n in range(12)]
     (due,) = (day for day in days if is_due("stage/test_it.py::model", day.toordinal()))
     for name, day, count in (("due", due, 3), ("after", due + timedelta(1), 1)):
         run = gate(tmp_path / name, SHARED, "--slow=rotation", f"--date={day}", slow=["model"])

@@ -1,8 +1,8 @@
 """Select slow tests: ``--slow=all`` (default), ``--slow=none``, ``--slow=rotation``.
 
-``slow.txt`` lists the slow test functions, and slow fixtures that several tests share. A rotation runs an eighth of
+``slow.txt`` lists the slow test functions, and slow fixtures that several tests share. A rotation runs a twelfth of
 the cases of a function, by a hash of the case's id and the date; the tests of a shared fixture run together. Every
-case runs once in eight successive days; ``--date`` repeats the choice of a day. Cases whose path contains a part
+case runs once in twelve successive days; ``--date`` repeats the choice of a day. Cases whose path contains a part
 that ``--keep`` names run always.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 LIST = Path(__file__).with_name("slow.txt")
-DAYS = 8
+DAYS = 12
 
 
 def case_of(nodeid: str) -> str:
