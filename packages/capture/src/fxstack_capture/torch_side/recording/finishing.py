@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -17,7 +16,7 @@ from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.symbolic.guards import check_strict, shape_guards
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_side.higher_order.inline_calls import MARKERS, close_bodies
-from fxstack_capture.torch_side.recording.graph import SYMBOLIC, root_of
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC, root_of, takes_element
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import profiler_ranges
 from fxstack_capture.torch_side.subclasses.fake_classes import redefines, shown_class
@@ -171,7 +170,7 @@ def _is_free(node: fx.Node) -> bool:
         return True
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return getattr(node.target, "__module__", None) in ("_operator", "torch", "math")
-    return node.target is operator.getitem and not isinstance(node.args[0].meta.get("val"), torch.Tensor)
+    return takes_element(node)
 
 
 def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:

@@ -161,13 +161,16 @@ class GraphBuilder:
         return self.graph._root.prev
 
     def nodes_since(self, mark: fx.Node) -> list[fx.Node]:
-        """Return the operators after ``mark`` in graph order. Placeholders come first in a graph."""
+        """Return the operators after ``mark`` in graph order. Placeholders come first in a graph.
+
+        An element of the container ``mark`` stands after it even if the element was used later, for the first time.
+        """
         nodes = []
         node = self.graph._root.prev
         while node is not mark and node.op not in ("placeholder", "root"):
             nodes.append(node)
             node = node.prev
-        return nodes[::-1]
+        return [node for node in reversed(nodes) if not (node.args[:1] == (mark,) and takes_element(node))]
 
     def roll_back(self, mark: fx.Node) -> None:
         """Remove all operators after ``mark``: those of a dry run, or those that moved to a nested graph.
@@ -296,6 +299,11 @@ class GraphBuilder:
                 element = self.graph.call_function(operator.getitem, (node, index))
                 element.meta.update(node.meta, val=item, example_value=item)
                 self._bind(item, element)
+
+
+def takes_element(node: fx.Node) -> bool:
+    """Return whether a node takes an element of a container, not of a tensor."""
+    return node.target is operator.getitem and not isinstance(node.args[0].meta.get("val"), torch.Tensor)
 
 
 def root_of(graph: fx.Graph, modules: Mapping[str, Any]) -> torch.nn.Module:

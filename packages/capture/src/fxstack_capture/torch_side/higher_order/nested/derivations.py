@@ -21,13 +21,10 @@ from torch import fx
 from fxstack_capture.torch_side.higher_order.nested.differentiation import (
     Function,
     Values,
-    chosen,
     has_gradient,
-    is_float,
     pull_back,
     push_forward,
     saving,
-    spread,
 )
 from fxstack_capture.torch_side.higher_order.nested.mapping import (
     Mapped,
@@ -42,6 +39,7 @@ from fxstack_capture.torch_side.higher_order.nested.rows import (
     row_of,
     where_of_examples,
 )
+from fxstack_interchange.torch_facts.derivatives import chosen, is_float, spread
 
 Operator = Callable[..., Any]
 _OPERATORS = torch.ops.higher_order

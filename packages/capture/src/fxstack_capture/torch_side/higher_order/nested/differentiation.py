@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from fxstack_capture.torch_compat import functorch
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
+from fxstack_interchange.torch_facts.derivatives import chosen, is_float
 
 Function = Callable[..., Any]
 Values = Sequence[Any]
-
-
-def is_float(value: object) -> bool:
-    """Return whether a value is a tensor whose dtype has gradients."""
-    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-
-
-def chosen(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
-    """Return the values whose flag is true."""
-    return [value for value, flag in zip(values, flags, strict=True) if flag]
-
-
-def spread(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
-    """Return a value for each true flag, and ``None`` for each other flag."""
-    remaining = iter(values)
-    return [next(remaining) if flag else None for flag in flags]
 
 
 def _of_active(function: Function, args: Values, active: Sequence[bool]) -> Function:
