@@ -26,7 +26,7 @@ from torch.fx.node import Target
 from fxstack_functionalize.operators.gradient_rules import Rule, RuleContext, apply_rule
 from fxstack_functionalize.torch_compat import AutoDispatchBelowAutograd
 from fxstack_functionalize.tracer.engine import storage_key
-from fxstack_interchange.torch_facts.derivatives import chosen, is_float, spread
+from fxstack_interchange.torch_facts.derivatives import as_gradient, chosen, is_float, spread
 
 Body = Callable[..., Any]
 Values = Sequence[Any]
@@ -91,7 +91,7 @@ def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) ->
         ]
         leaves = chosen(inputs, needs)
         outputs = [x for x in _with_rules(body)(*inputs) if is_float(x)]
-        pairs = [(x, _like(g, x)) for x, g in zip(outputs, gradients, strict=True) if x.requires_grad]
+        pairs = [(x, as_gradient(g, x)) for x, g in zip(outputs, gradients, strict=True) if x.requires_grad]
         found: Values = [None] * len(leaves)
         if pairs and leaves:
             results, weights = zip(*pairs, strict=True)
@@ -103,17 +103,6 @@ def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) ->
         else g.clone(memory_format=torch.contiguous_format)
         for x, g in zip(leaves, found, strict=True)
     ]
-
-
-def _like(gradient: Tensor, result: Tensor) -> Tensor:
-    """Return a gradient as one of ``result``. The outer graph may know its size as a number from data only."""
-    if all(
-        type(size) is int or size is other for size, other in zip(gradient.shape, result.shape, strict=True)
-    ):
-        return gradient
-    dense = gradient.clone(memory_format=torch.contiguous_format)
-    strides = torch.empty_like(result, memory_format=torch.contiguous_format).stride()
-    return dense.as_strided(result.shape, strides)
 
 
 class _Cond(Rule):

@@ -9,7 +9,7 @@ import torch
 
 from fxstack_capture.torch_compat import functorch
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapped
-from fxstack_interchange.torch_facts.derivatives import chosen, is_float
+from fxstack_interchange.torch_facts.derivatives import as_gradient, chosen, is_float
 
 Function = Callable[..., Any]
 Values = Sequence[Any]
@@ -28,8 +28,8 @@ def _of_active(function: Function, args: Values, active: Sequence[bool]) -> Func
 
 def pull_back(function: Function, args: Values, active: Sequence[bool], gradients: Values) -> tuple[Any, ...]:
     """Return the gradients of the arguments in ``active``, from those of the floating-point results."""
-    _, back = torch.func.vjp(_of_active(function, args, active), *chosen(args, active))
-    found: tuple[Any, ...] = back(tuple(gradients))
+    results, back = torch.func.vjp(_of_active(function, args, active), *chosen(args, active))
+    found: tuple[Any, ...] = back(tuple(map(as_gradient, gradients, results)))
     return found
 
 
