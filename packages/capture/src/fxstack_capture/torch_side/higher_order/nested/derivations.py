@@ -12,12 +12,24 @@ plain Python functions here, so the layers of ``torch.func`` apply to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import fx
 
+from fxstack_capture.torch_compat import HigherOrderOperator, tree_leaves
+from fxstack_capture.torch_side.higher_order.nested.derived_rules import (
+    Call,
+    Context,
+    Operator,
+    Rule,
+    apply_rule,
+    needed,
+    saved,
+    saved_count,
+)
 from fxstack_capture.torch_side.higher_order.nested.differentiation import (
     Function,
     Values,
@@ -32,6 +44,8 @@ from fxstack_capture.torch_side.higher_order.nested.mapping import (
     carried_with_batch,
     results_with_batch,
 )
+from fxstack_capture.torch_side.higher_order.nested.operator_rows import PLAIN_CALLS
+from fxstack_capture.torch_side.higher_order.nested.operator_rows import row_of as operator_row
 from fxstack_capture.torch_side.higher_order.nested.rows import (
     VmapInfo,
     batched,
@@ -41,23 +55,7 @@ from fxstack_capture.torch_side.higher_order.nested.rows import (
 )
 from fxstack_interchange.torch_facts.derivatives import chosen, is_float, spread
 
-Operator = Callable[..., Any]
 _OPERATORS = torch.ops.higher_order
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A call of an operator, without its operands.
-
-    ``record(call, operands)`` adds the node, below all layers. ``counts``: how many operands are carried, and how many
-    are sliced. ``gradients``: the grad mode of the program.
-    """
-
-    record: Callable[[Call, Values], tuple[Any, ...]]
-    operator: Operator
-    functions: tuple[Function, ...]
-    counts: tuple[int, ...]
-    gradients: bool
 
 
 class _Graph(fx.Interpreter):
@@ -71,11 +69,18 @@ class _Graph(fx.Interpreter):
         return self.run(*args)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function of a node. A region (``invoke_subgraph``) has no rule of its own: its nodes run here."""
+        """Call a function of a node. An operator that only calls its function has no rule: the nodes run here."""
         if target in RULES:
             return apply(self._call.record, target, args, gradients=self._call.gradients)
-        if target is _OPERATORS.invoke_subgraph:
-            return _Graph(args[0], self._call)(*args[2:])
+        if (
+            isinstance(target, HigherOrderOperator)
+            and (row := operator_row(target))
+            and row.kind in PLAIN_CALLS
+        ):
+            position = next(i for i, value in enumerate(args) if isinstance(value, fx.GraphModule))
+            operands = [x for x in tree_leaves(args[position + 1 :]) if not isinstance(x, str)]
+            with nullcontext() if row.state is None else row.state(*args[:position]):
+                return _Graph(args[position], self._call)(*operands)
         return super().call_function(target, args, kwargs)
 
     def batched_results(self, batched: Sequence[bool]) -> list[bool]:
@@ -95,14 +100,10 @@ def apply(
     call = replace(call, functions=functions)
     if operator is _OPERATORS.while_loop:
         return _apply_loop(call, *operands)
-    results = _apply(RULES[operator], call, *operands)
-    return results[: len(results) - _saved_count(call)]
-
-
-def _apply(rule: type[torch.autograd.Function], *operands: object) -> tuple[Any, ...]:
-    """Apply a rule under the active layers."""
-    found: Any = cast("Any", rule).apply(*operands)
-    return found if isinstance(found, tuple) else (found,)
+    if operator is _OPERATORS.while_loop_stack_output:
+        return _apply_counting(call, *operands)[2 + call.counts[0] :]
+    results = apply_rule(RULES[operator], call, *operands)
+    return results[: len(results) - saved_count(call)]
 
 
 def _parts(operator: Operator, args: Values) -> tuple[tuple[Function, ...], list[Any], tuple[int, ...]]:
@@ -110,7 +111,7 @@ def _parts(operator: Operator, args: Values) -> tuple[tuple[Function, ...], list
     if operator is _OPERATORS.cond:
         pred, yes, no, operands = args
         return (yes, no), [pred, *operands], ()
-    if operator is _OPERATORS.while_loop:
+    if operator in (_OPERATORS.while_loop, _OPERATORS.while_loop_stack_output):
         test, body, carried, further = args
         return (test, body), [*carried, *further], (len(carried),)
     if operator is _OPERATORS.scan:
@@ -120,86 +121,26 @@ def _parts(operator: Operator, args: Values) -> tuple[tuple[Function, ...], list
     return (body,), [*xs, *further], (0, len(xs))
 
 
-class Context(torch.autograd.function.FunctionCtx):
-    """The context of a function: what ``setup_context`` saves."""
-
-    call: Call
-    total: int
-    """Number of operands."""
-    floats: list[bool]
-    """Which results are floating-point tensors."""
-    is_tensor: list[bool]
-    """Which saved values are tensors."""
-    numbers: list[Any]
-    """The other saved values."""
-    saved_tensors: tuple[torch.Tensor, ...]
-    needs_input_grad: tuple[bool, ...]
-
-
-class _Rule(torch.autograd.Function):
-    """The common part of the operators. The first input is the ``Call``."""
-
-    @staticmethod
-    def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
-        """Record the operator."""
-        with torch.set_grad_enabled(call.gradients):
-            return call.record(call, operands)
-
-    @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
-        """Save the operands, and the values that the forward has saved."""
-        call, *operands = inputs
-        ctx.call, ctx.total = call, len(operands)
-        ctx.floats = [is_float(x) for x in output]
-        carried = _saved_count(call)
-        first = output[:1] if call.operator is _OPERATORS.while_loop_stack_output else ()
-        saved = [*operands, *first, *output[len(output) - carried :]]
-        ctx.is_tensor = [isinstance(x, torch.Tensor) for x in saved]
-        ctx.numbers = [x for x in saved if not isinstance(x, torch.Tensor)]
-        tensors = [x for x in saved if isinstance(x, torch.Tensor)]
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-        ctx.mark_non_differentiable(*(x for x in output if isinstance(x, torch.Tensor) and not is_float(x)))
-        ctx.set_materialize_grads(call.operator is not _OPERATORS.while_loop_stack_output)
-
-
-def _saved_count(call: Call) -> int:
-    """Return how many results at the end are values that the forward saves."""
-    return 0 if call.operator in (_OPERATORS.cond, _OPERATORS.while_loop) else call.counts[0]
-
-
-def _saved(ctx: Context) -> tuple[list[Any], list[Any]]:
-    """Return the operands, and the values that the forward has saved."""
-    tensors, numbers = iter(ctx.saved_tensors), iter(ctx.numbers)
-    values = [next(tensors) if is_tensor else next(numbers) for is_tensor in ctx.is_tensor]
-    return values[: ctx.total], values[ctx.total :]
-
-
-def _needs(ctx: Context, operands: Values) -> list[bool]:
-    """Return which operands get a gradient."""
-    return [need and is_float(x) for x, need in zip(operands, ctx.needs_input_grad[1:], strict=True)]
-
-
-class _Cond(_Rule):
+class _Cond(Rule):
     """``torch.cond``. The first operand is the predicate."""
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[Any, ...]:
         """Pull the gradients back through the branch that has run."""
-        (pred, *operands), _ = _saved(ctx)
-        active, count = _needs(ctx, [pred, *operands])[1:], len(operands)
+        (pred, *operands), _ = saved(ctx)
+        active, count = needed(ctx, [pred, *operands])[1:], len(operands)
 
         def pull(branch: Function) -> Function:
             return lambda *values: pull_back(branch, values[:count], active, values[count:])
 
         call = replace(ctx.call, functions=tuple(map(pull, ctx.call.functions)))
-        found = _apply(_Cond, call, pred, *operands, *chosen(gradients, ctx.floats))
+        found = apply_rule(_Cond, call, pred, *operands, *chosen(gradients, ctx.floats))
         return None, None, *spread(found, active)
 
     @staticmethod
     def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         """Push the tangents through the branch that has run."""
-        (pred, *operands), _ = _saved(ctx)
+        (pred, *operands), _ = saved(ctx)
         active = [t is not None for t in tangents[2:]]
         count = len(operands)
 
@@ -209,7 +150,7 @@ class _Cond(_Rule):
             ]
 
         call = replace(ctx.call, functions=tuple(map(push, ctx.call.functions)))
-        found = _apply(_Cond, call, pred, *operands, *chosen(tangents[2:], active))
+        found = apply_rule(_Cond, call, pred, *operands, *chosen(tangents[2:], active))
         return tuple(spread(found, ctx.floats))
 
     @staticmethod
@@ -230,11 +171,11 @@ class _Cond(_Rule):
         found = [results_with_batch(info, f, [dim is not None for dim in dims]) for f in call.functions]
         flags = None if None in found else list(map(any, zip(*cast("Any", found), strict=True)))
         functions = tuple(Mapped(info, branch, dims, flags) for branch in call.functions)
-        results = _apply(_Cond, replace(call, functions=functions), pred, *operands)
+        results = apply_rule(_Cond, replace(call, functions=functions), pred, *operands)
         return results, tuple(0 if flag else None for flag in flags or [True] * len(results))
 
 
-class _WhileLoop(_Rule):
+class _WhileLoop(Rule):
     """``while_loop``. A loop that gets a gradient (``_apply_loop``) also returns all its carried values, stacked.
 
     It is then a call of ``while_loop_stack_output``, whose first carried value counts the iterations.
@@ -243,19 +184,19 @@ class _WhileLoop(_Rule):
     @staticmethod
     def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
         """Record the operator."""
-        found = _Rule.forward(call, *operands)
+        found = Rule.forward(call, *operands)
         with torch.set_grad_enabled(call.gradients):
-            return (*(rows[-1] for rows in found), *found) if _saved_count(call) else found
+            return (*(rows[-1] for rows in found), *found) if saved_count(call) else found
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
         """Pull the gradients back from the last iteration to the first."""
-        operands, (iterations, *stacked) = _saved(ctx)
+        operands, (iterations, *stacked) = saved(ctx)
         call: Call = ctx.call
         (count,), (_, body) = call.counts, call.functions
         carried, further = operands[:count], operands[count:]
         is_carried = [is_float(x) for x in carried]
-        needs = _needs(ctx, operands)[count:]
+        needs = needed(ctx, operands)[count:]
         starts = chosen(gradients[:count], is_carried)
         starts = [
             torch.zeros_like(x) if g is None else g
@@ -264,6 +205,12 @@ class _WhileLoop(_Rule):
         sums = [torch.zeros_like(x) for x in chosen(further, needs)]
         steps = chosen(gradients[count:], is_carried)
         has_step = [g is not None for g in steps]
+        # Without an iteration, the operator returns the first values as the only row.
+        none = iterations == 0
+        starts = [
+            x if w is None else x + torch.where(none.to(x.device), w[0], torch.zeros_like(x))
+            for x, w in zip(starts, steps, strict=True)
+        ]
         groups = (starts, sums, carried, stacked, chosen(steps, has_step), further)
 
         def goes_on(number: torch.Tensor, *_values: object) -> torch.Tensor:
@@ -291,7 +238,7 @@ class _WhileLoop(_Rule):
     @staticmethod
     def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         """Carry the tangents of the carried values."""
-        operands, _ = _saved(ctx)
+        operands, _ = saved(ctx)
         call: Call = ctx.call
         (count,) = call.counts
         test, body = call.functions
@@ -315,7 +262,7 @@ class _WhileLoop(_Rule):
             return push_forward(body, (*values[:count], *further), active, seeds)
 
         new = replace(call, functions=(goes_on, step), counts=(width,))
-        found = _apply(_WhileLoop, new, *operands[:count], *starts, *operands[count:], *outer)
+        found = apply_rule(_WhileLoop, new, *operands[:count], *starts, *operands[count:], *outer)
         finals, stacked = found[count:width], found[width + count :]
         tangents_of_stacked = spread(stacked, is_carried) if stacked else []
         return *spread(finals, is_carried), *tangents_of_stacked
@@ -338,7 +285,7 @@ class _WhileLoop(_Rule):
         else:
             mapped = Mapped(info, test, dims, [False]), Mapped(info, body, dims, flags)
             new = replace(call, functions=mapped)
-        found = _apply(_WhileLoop, new, *carried, *operands[count:])
+        found = apply_rule(_WhileLoop, new, *carried, *operands[count:])
         stacked = flags if len(found) > count else []
         return found, tuple(at if flag else None for at, f in ((0, flags), (1, stacked)) for flag in f)
 
@@ -346,7 +293,12 @@ class _WhileLoop(_Rule):
 def _apply_loop(call: Call, *operands: Any) -> tuple[Any, ...]:
     """Apply ``while_loop`` under the active layers. Save the values of all iterations for a gradient."""
     if not any(map(has_gradient, operands)):
-        return _apply(_WhileLoop, call, *operands)
+        return apply_rule(_WhileLoop, call, *operands)
+    return _apply_counting(call, *operands)[1 : 1 + call.counts[0]]
+
+
+def _apply_counting(call: Call, *operands: Any) -> tuple[Any, ...]:
+    """Apply a loop that counts its iterations. Return its last values, and then those of all iterations."""
     test, body = call.functions
     counting = replace(
         call,
@@ -358,22 +310,22 @@ def _apply_loop(call: Call, *operands: Any) -> tuple[Any, ...]:
         counts=(1 + call.counts[0],),
     )
     start = torch.zeros((), dtype=torch.int64, device="cpu")
-    return _apply(_WhileLoop, counting, start, *operands)[1 : 1 + call.counts[0]]
+    return apply_rule(_WhileLoop, counting, start, *operands)
 
 
-class _Scan(_Rule):
+class _Scan(Rule):
     """``scan``, and ``map`` without carried values. The carried values before each iteration are the last results."""
 
     @staticmethod
     def forward(call: Call, *operands: torch.Tensor) -> tuple[Any, ...]:
         """Record the operator, with the carried values before each iteration as further results."""
         new = replace(call, functions=(saving(call.functions[0], call.counts[0]),))
-        return _Rule.forward(new, *operands)
+        return Rule.forward(new, *operands)
 
     @staticmethod
     def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[Any, ...]:
         """Pull the gradients back from the last iteration to the first."""
-        operands, before = _saved(ctx)
+        operands, before = saved(ctx)
         call: Call = ctx.call
         (body,), (carries, slices) = call.functions, call.counts
         init, xs, further = (
@@ -381,7 +333,7 @@ class _Scan(_Rule):
             operands[carries : carries + slices],
             operands[carries + slices :],
         )
-        active = _needs(ctx, operands)
+        active = needed(ctx, operands)
         is_carried = [is_float(x) for x in init]
         need_xs, need_further = active[carries : carries + slices], active[carries + slices :]
         starts = chosen(gradients[:carries], is_carried)
@@ -402,7 +354,7 @@ class _Scan(_Rule):
         width = len(starts) + len(sums)
         operator = _OPERATORS.scan if width else _OPERATORS.map_impl
         new = replace(call, operator=operator, functions=(step,), counts=(width, len(rows)))
-        found = _apply(_Scan, new, *starts, *sums, *rows, *further)
+        found = apply_rule(_Scan, new, *starts, *sums, *rows, *further)
         found = found[: len(found) - width]
         of_xs = [torch.flip(x, (0,)) for x in found[width:]]
         return (
@@ -415,7 +367,7 @@ class _Scan(_Rule):
     @staticmethod
     def jvp(ctx: Context, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         """Carry the tangents of the carried values, and slice those of the slices."""
-        operands, _ = _saved(ctx)
+        operands, _ = saved(ctx)
         call: Call = ctx.call
         (body,), (carries, slices) = call.functions, call.counts
         given = tangents[1:]
@@ -454,7 +406,7 @@ class _Scan(_Rule):
 
         width = carries + len(starts)
         new = replace(call, functions=(step,), counts=(width, slices + len(rows)))
-        found = _apply(_Scan, new, *(x for group in groups for x in group))
+        found = apply_rule(_Scan, new, *(x for group in groups for x in group))
         found = found[carries : len(found) - width]
         return tuple(spread(found, ctx.floats))
 
@@ -483,7 +435,7 @@ class _Scan(_Rule):
         if known is not None:
             all_flags = results_with_batch(info, body, [dim is not None for dim in inner])
         new = replace(call, functions=(Mapped(info, body, inner, all_flags),))
-        found = _apply(_Scan, new, *carried, *rows, *operands[carries + slices :])
+        found = apply_rule(_Scan, new, *carried, *rows, *operands[carries + slices :])
         # The last results are the saved carried values.
         ends = [*(all_flags or [True] * (len(found) - carries)), *flags]
         return found, tuple((index >= carries) + 0 if flag else None for index, flag in enumerate(ends))
@@ -492,6 +444,7 @@ class _Scan(_Rule):
 RULES: dict[Any, type[torch.autograd.Function]] = {
     _OPERATORS.cond: _Cond,
     _OPERATORS.while_loop: _WhileLoop,
+    _OPERATORS.while_loop_stack_output: _WhileLoop,
     _OPERATORS.scan: _Scan,
     _OPERATORS.map_impl: _Scan,
 }
