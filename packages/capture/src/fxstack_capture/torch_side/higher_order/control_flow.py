@@ -38,6 +38,7 @@ from fxstack_capture.torch_side.higher_order.nested.nodes import (
 )
 from fxstack_capture.torch_side.higher_order.nested.results import kind_of, number_of, tensor_of
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -132,6 +133,8 @@ def _layered(rule: Rule) -> Rule:
 def cond(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``: trace both branches as nested graphs."""
     pred, true_fn, false_fn, operands = bind_arguments(args, kwargs, "pred true_fn false_fn operands")
+    if isinstance(pred, SYMBOLIC):
+        pred = tensor_of(tracer, pred if isinstance(pred, torch.SymBool) else pred != 0)
     flat, spec = subgraphs.flatten(tracer, operands)
     pred, flat = _lifted(tracer, (pred, flat))
     tensors = tensors_of(flat)

@@ -152,6 +152,7 @@ def trace(
             place=place,
             writes=log.lines,
         )
+        builder.symbols.leave(subgraph.nodes)
         free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
         subgraph = replace(subgraph, free=free)
         _demand_separate_memory(tracer, fn, subgraph, inputs, apart=apart, is_handled=as_tensor is not None)
@@ -215,6 +216,7 @@ def trace_below_layers(
     results = tuple(builder.node_of(out) for out in outputs)
     spec = pytree.tree_structure((None,) * len(outputs))
     subgraph = Subgraph(tuple(builder.nodes_since(mark)), results, outputs, spec, leaves=outputs)
+    builder.symbols.leave(subgraph.nodes)
     free = tuple(n for n in _outer(subgraph) if type(n.meta["val"]) not in _FIXED)
     return replace(subgraph, free=free)
 

@@ -4,7 +4,7 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import sympy
@@ -78,6 +78,11 @@ class Symbols:
     def forget(self, removed: set[fx.Node]) -> None:
         """Forget the nodes that ``roll_back`` has removed."""
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in removed}
+
+    def leave(self, nodes: Collection[fx.Node]) -> None:
+        """Forget expressions that a nested graph of ``nodes`` computes: the next nested graph cannot use these nodes."""
+        inner = set(nodes)
+        self._nodes = {e: node for e, node in self._nodes.items() if e.is_Symbol or node not in inner}
 
     def is_new(self, result: Any) -> bool:
         """Return whether ``result`` is or contains a symbolic number that needs a node, because a symbol of

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
@@ -26,6 +27,7 @@ from fxstack_capture.torch_compat import (
 )
 from fxstack_capture.torch_compat import higher_order_utils as utils
 from fxstack_capture.torch_side.higher_order.operators import calls_to_replace
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
@@ -137,6 +139,17 @@ def _break_at_cond(trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> An
     raise graph_break("operator-function", f"torch.cond {args[0]}", stack)
 
 
+def _comes_from_data(_value: object) -> bool:
+    """Return whether a value is a number that the graph computes from tensors. The rule knows it."""
+    return False
+
+
+@RULES.rule(_comes_from_data)
+def _is_symbol_of_data(_trace: Trace, _fn: object, args: Args, _kwargs: Kwargs) -> bool:
+    """Return whether a number has symbols whose values only the graph knows."""
+    return isinstance(args[0], SYMBOLIC) and bool(free_unbacked_symbols(args[0]))
+
+
 def _choose(
     pred: object,
     true_fn: Callable[..., Any],
@@ -147,9 +160,9 @@ def _choose(
 
     The code of ``torch.cond`` itself would load torch's compiler.
     """
-    if isinstance(pred, (bool, int, float)):
+    if isinstance(pred, (bool, int, float)) and not _comes_from_data(pred):
         return true_fn(*operands) if pred else false_fn(*operands)
-    if not isinstance(pred, (torch.Tensor, torch.SymBool)):
+    if not isinstance(pred, (torch.Tensor, bool, int, float)):
         raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")  # noqa: TRY004 - torch's
     if isinstance(pred, torch.Tensor) and pred.numel() != 1:
         _refuse(f"with a predicate of {pred.numel()} elements (reduce it to one, for example by `.any()`)")
@@ -159,7 +172,7 @@ def _choose(
         _refuse(f"with operands of type {type(operands).__name__} (pass a tuple of tensors)")
     for index, operand in enumerate(operands):
         for leaf in pytree.tree_leaves(operand):
-            if not isinstance(leaf, torch.Tensor):
+            if not isinstance(leaf, torch.Tensor) and not _comes_from_data(leaf):
                 kind = type(leaf).__name__
                 _refuse(
                     f"with a value of type {kind} in operand {index} (let the branches read it from an outer variable)"
