@@ -39,6 +39,8 @@ from fxstack_capture.torch_side.higher_order.nested.differentiation import (
     saving,
 )
 from fxstack_capture.torch_side.higher_order.nested.mapping import (
+    CountedBody,
+    CountedTest,
     Mapped,
     by_example,
     carried_with_batch,
@@ -285,9 +287,19 @@ class _WhileLoop(Rule):
         else:
             mapped = Mapped(info, test, dims, [False]), Mapped(info, body, dims, flags)
             new = replace(call, functions=mapped)
-        found = apply_rule(_WhileLoop, new, *carried, *operands[count:])
+        found = _apply_to_examples(new, alone is None, *carried, *operands[count:])
         stacked = flags if len(found) > count else []
         return found, tuple(at if flag else None for at, f in ((0, flags), (1, stacked)) for flag in f)
+
+
+def _apply_to_examples(call: Call, differ: bool, *operands: Any) -> tuple[Any, ...]:
+    """Apply a mapped loop. ``differ``: the numbers of iterations may differ between examples."""
+    # A loop that counts for a gradient above ``vmap`` counts for each example then, and a gradient below ``vmap`` needs
+    # the number of all iterations.
+    if not (differ and saved_count(call) and any(map(has_gradient, operands))):
+        return apply_rule(_WhileLoop, call, *operands)
+    found, width = _apply_counting(call, *operands), 1 + call.counts[0]
+    return found[1:width] + found[width + 1 :]
 
 
 def _apply_loop(call: Call, *operands: Any) -> tuple[Any, ...]:
@@ -303,10 +315,7 @@ def _apply_counting(call: Call, *operands: Any) -> tuple[Any, ...]:
     counting = replace(
         call,
         operator=_OPERATORS.while_loop_stack_output,
-        functions=(
-            lambda _number, *values: test(*values),
-            lambda number, *values: (number + 1, *body(*values)),
-        ),
+        functions=(CountedTest(test), CountedBody(body)),
         counts=(1 + call.counts[0],),
     )
     start = torch.zeros((), dtype=torch.int64, device="cpu")

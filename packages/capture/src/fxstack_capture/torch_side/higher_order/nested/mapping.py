@@ -57,6 +57,37 @@ class Mapped:
         return results_with_batch(self.info, self.function, has_batch)
 
 
+@dataclass(frozen=True, eq=False)
+class CountedTest:
+    """The condition of a loop that counts its iterations: the first argument is the count."""
+
+    function: Function
+
+    def __call__(self, _count: torch.Tensor, *values: torch.Tensor) -> Any:
+        return self.function(*values)
+
+    def batched_results(self, has_batch: Sequence[bool]) -> list[bool] | None:
+        """Return whether the condition has a batch."""
+        function = self.function
+        return function.batched_results(has_batch[1:]) if isinstance(function, KnowsBatches) else None
+
+
+@dataclass(frozen=True, eq=False)
+class CountedBody:
+    """The body of a loop that counts its iterations: the first argument and result are the count."""
+
+    function: Function
+
+    def __call__(self, count: torch.Tensor, *values: torch.Tensor) -> tuple[Any, ...]:
+        return (count + 1, *self.function(*values))
+
+    def batched_results(self, has_batch: Sequence[bool]) -> list[bool] | None:
+        """Return which results have a batch. The count has none."""
+        function = self.function
+        found = function.batched_results(has_batch[1:]) if isinstance(function, KnowsBatches) else None
+        return None if found is None else [has_batch[0], *found]
+
+
 def results_with_batch(info: VmapInfo, function: Function, has_batch: Sequence[bool]) -> list[bool] | None:
     """Return which results may have a batch, from the arguments that have one; ``None`` if it is unknown."""
     if not isinstance(function, KnowsBatches) or info.randomness == "different":
