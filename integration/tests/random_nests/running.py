@@ -149,8 +149,8 @@ def check(program: Program, backend: str = "aot_eager") -> Outcome:
         compiled.append(fxstack.compile(fn, backend=backend, dynamic=program.dynamic or None))
         return compiled[0]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         plain, mine = Run(program, PLAIN_NESTS), Run(program, TORCH_NESTS, wrap)
         text, refused = None, None
         calls = plain.arguments()
@@ -171,4 +171,7 @@ def check(program: Program, backend: str = "aot_eager") -> Outcome:
                     break
     log = fxstack.compile_log(compiled[0])
     breaks = tuple(f"{record.reason.id}: {record.detail}" for record in log.breaks)
+    messages = [str(warning.message) for warning in said]
+    breaks += tuple(f"not compiled: {m[:400]}" for m in messages if "The captured graph runs in eager" in m)
+    text = text or next((message[:900] for message in messages if "internal error" in message), None)
     return Outcome(text, log.graph_count, breaks, refused)

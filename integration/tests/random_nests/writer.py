@@ -167,7 +167,11 @@ class Writer:
             value = self.read(scope, "V")
             return Statement(
                 self.rng.choice(
-                    [f"s.buf.add_(({value}).detach())", f"s.cache[s.k] = ({value}).detach()", "s.one.add_(1)"]
+                    [
+                        f"s.buf.add_(torch.as_tensor({value}).detach())",
+                        f"s.cache[s.k] = torch.as_tensor({value}).detach()",
+                        "s.one.add_(1)",
+                    ]
                 )
             )
         return Statement(f"{name} = {self.expression(scope, name, kind)}")
