@@ -68,6 +68,23 @@ def test_what_fills_the_device_or_is_short_is_not_split(shape):
     assert check(lambda x: x.sum(-1), randn(*shape)) == 1
 
 
+def per_channel(x, a, b, c):
+    """Sums over a batch and points, with numbers of each channel: gradients of a batch norm."""
+    centred = (x - a[:, None]) * b[:, None]
+    return centred.sum((0, 2)), (centred * x).sum((0, 2)) + c
+
+
+@pytest.mark.parametrize(("channels", "programs"), [(256, [256]), (4, [64, 4, 4])])
+def test_numbers_of_channels_do_not_decide_the_tiles(channels, programs):
+    inputs = randn(8, channels, 4096), *(randn(channels) for _ in range(3))
+    lowered = lower_triton(make_fx(per_channel, tracing_mode="fake")(*inputs), InductorOptions(target="cuda"))
+    assert [f.tiling.grid.as_int() for f in lowered.source.functions.values()] == programs
+
+
+def test_sums_per_channel_equal_eager():
+    assert check(per_channel, randn(3, 4, 4096), *(randn(4) for _ in range(3))) == 3
+
+
 def split_from(monkeypatch, row):
     """Let programs reduce ``row`` elements at least, and any number of them be split."""
     monkeypatch.setattr(split, "ROW", row)

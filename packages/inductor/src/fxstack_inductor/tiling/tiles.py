@@ -181,7 +181,9 @@ def _along_outer(kernel: Kernel) -> bool:
     if not kernel.outer:
         return False
     outer, inner = kernel.outer[-1].var, kernel.inner[-1].var
-    loads = [v for v in kernel.values if isinstance(v, Load)]
+    # A load without inner loops, for example of a channel's mean, reads little beside the loads of the tiles.
+    reduced = {loop.var for loop in kernel.inner}
+    loads = [v for v in kernel.values if isinstance(v, Load) and not reduced.isdisjoint(v.index.variables)]
     across = sum(v.index.coefficient(outer) == 1 for v in loads)
     along = sum(v.index.coefficient(inner) == 1 for v in loads)
     return across > along

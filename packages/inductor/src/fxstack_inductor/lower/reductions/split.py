@@ -89,7 +89,7 @@ def _neutral(node: Reduction) -> bool | float | None:
 
 
 def _across(node: Reduction) -> bool:
-    """Whether, in most reads, neighbours in memory belong to different results."""
+    """Whether, in most reads of reduced elements, neighbours in memory belong to different results."""
     reduced = {v for e in node.reduced for v in e.variables}
     across = along = 0
     for part in walk(node.body):
@@ -97,6 +97,8 @@ def _across(node: Reduction) -> bool:
             continue
         pairs = zip(part.coords, part.node.layout.stride, strict=True)
         index = sum((c * s for c, s in pairs if isinstance(c, Expr)), ZERO)
+        if reduced.isdisjoint(index.variables):
+            continue  # a number for each result, for example a channel's mean
         fast = [v for v in index.variables if index.coefficient(v) == 1]
         along += any(v in reduced for v in fast)
         across += any(v not in reduced for v in fast)
