@@ -47,8 +47,15 @@ def test_whole_reductions_take_two_kernels(fn, shape):
 
 
 def test_columns_take_two_kernels():
-    assert check(lambda x: x.sum(0), randn(512, 70)) == 2
-    assert check(lambda x: x.sum((0, 1)), randn(7, 61, 40)) == 2
+    assert check(lambda x: x.sum(0), randn(600, 70)) == 2
+    assert check(lambda x: x.sum((0, 1)), randn(9, 61, 40)) == 2
+
+
+def test_short_columns_take_one_kernel_with_narrow_tiles():
+    assert check(lambda x: x.sum(0), randn(512, 70)) == 1
+    graph = make_fx(lambda x: x.sum(0), tracing_mode="fake")(randn(512, 192))
+    (function,) = lower_triton(graph, InductorOptions()).source.functions.values()
+    assert function.tiling.grid.as_int() == 192 // 16
 
 
 def test_columns_stay_neighbours():
@@ -60,7 +67,7 @@ def test_columns_stay_neighbours():
 
 
 def test_statistics_share_their_parts():
-    assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(512, 70)) == 3
+    assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(600, 70)) == 3
 
 
 @pytest.mark.parametrize("shape", [(600, 4096), (4, 100), (4, 8192)])
@@ -89,6 +96,7 @@ def split_from(monkeypatch, row):
     """Let programs reduce ``row`` elements at least, and any number of them be split."""
     monkeypatch.setattr(split, "ROW", row)
     monkeypatch.setattr(split, "WHOLE", 0)
+    monkeypatch.setattr(split, "SHORT_COLUMN", 0)
 
 
 def spiked(*shape, value=float("nan")):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from inductor_checks import FAST, assert_equal, copies, trace
+from torch._subclasses import FakeTensorMode
 
 import fxstack_inductor as fi
 
@@ -149,3 +150,16 @@ def test_a_failing_index_leaves_inputs_alone():
     with pytest.raises(IndexError, match="out of bounds"):
         run(x, Y, torch.tensor([3, 1, 99]))
     assert torch.equal(x, X)
+
+
+def averaged_beside_an_index(x, mean, square, index):
+    return *averaged(x, mean, square), x[index]
+
+
+def test_a_gpu_writes_statistics_although_an_index_may_be_out_of_range():
+    with FakeTensorMode():
+        inputs = [torch.empty(n, device="cuda") for n in ((8, 8), 8, 8)]
+        graph = trace(averaged_beside_an_index, *inputs, torch.empty(3, dtype=torch.int64, device="cuda"))
+    plan = fi.lower(graph, target="cuda").plan
+    assert any(step.kernel.checked for step in plan.steps)
+    assert not plan.copies

@@ -98,6 +98,7 @@ def _columns(kernel: Kernel, elements: int) -> Config:
     """Return tile sizes for tiles that span contiguous points, as many points as there are up to a limit."""
     run = kernel.outer[-1].extent.as_int()
     xblock = elements // 32 if run is None else min(elements // 32, power_of_two(run))
+    xblock = _spread(xblock, kernel)
     return Config(xblock, elements // xblock, 4)
 
 

@@ -47,6 +47,8 @@ launches and memory round trips would be slower.
 """
 COLUMN = 64
 """The smallest number of elements across memory that one program reduces, and the number of columns that it covers."""
+SHORT_COLUMN = 512
+"""Reductions of at most this length across memory are not split: a few tiles take less time than a second launch."""
 
 
 POSITIONS = {"argmax": "max", "argmin": "min"}
@@ -71,7 +73,7 @@ def _parts(node: Reduction) -> int:
     across = _across(node)
     programs = -(-points // COLUMN) if across else points
     least = COLUMN if across else ROW
-    if not across and count <= WHOLE:
+    if count <= (SHORT_COLUMN if across else WHOLE):
         return 1
     limit = min(PROGRAMS // max(programs, 1), count // least)
     # Enough programs run without a split, or the parts would be too few to pay for a launch and a round trip.

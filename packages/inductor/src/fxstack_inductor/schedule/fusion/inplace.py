@@ -1,9 +1,9 @@
 """Let kernels write mutated inputs directly. Otherwise a kernel writes a new tensor, which is copied at the end.
 
 The direct write has two conditions: no later step reads the input's old contents, and the kernel reads an
-element of the input only to write the same element. An index that may be out of range forbids the direct
-write, because eager raises before it writes anything, and the compiled program must do the same (for scatters
-see ``inplace_scatter``).
+element of the input only to write the same element. On the CPU, an index that may be out of range forbids the
+direct write, because eager raises before it writes anything, and the compiled program must do the same (for
+scatters see ``inplace_scatter``). On a GPU, such an index ends the process's use of the device, as in eager.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fxstack_inductor.schedule.steps import KernelStep, Step
 
 # Limits: a mutated input is computed into a buffer and copied if the kernel also reduces the input, reads it
 # at other positions than it writes, uses its old value beside a reduction for anything else, or returns the new
-# value, or if an index of the graph may be out of range. A forward keeps its inputs until it ends; a backward
+# value, or if an index of a CPU graph may be out of range. A forward keeps its inputs until it ends; a backward
 # frees its inputs after their last use.
 
 
@@ -81,7 +81,8 @@ def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Muta
         if isinstance(value, Scatter):
             allowed = may_scatter(steps, makers[value], target, value)
         else:
-            allowed = not checked and _needs_no_old_value(steps, makers[value], target, value)
+            unchecked = not checked or value.device.type == "cuda"
+            allowed = unchecked and _needs_no_old_value(steps, makers[value], target, value)
         if allowed:
             yield mutation
 
