@@ -67,7 +67,7 @@ def test_columns_stay_neighbours():
 
 
 def test_statistics_share_their_parts():
-    assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(600, 70)) == 3
+    assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(600, 70)) == 2
 
 
 @pytest.mark.parametrize("shape", [(600, 4096), (4, 100), (4, 8192)])
@@ -81,7 +81,7 @@ def per_channel(x, a, b, c):
     return centred.sum((0, 2)), (centred * x).sum((0, 2)) + c
 
 
-@pytest.mark.parametrize(("channels", "programs"), [(256, [256]), (4, [64, 4, 4])])
+@pytest.mark.parametrize(("channels", "programs"), [(256, [256]), (4, [64, 8])])
 def test_numbers_of_channels_do_not_decide_the_tiles(channels, programs):
     inputs = randn(8, channels, 4096), *(randn(channels) for _ in range(3))
     lowered = lower_triton(make_fx(per_channel, tracing_mode="fake")(*inputs), InductorOptions(target="cuda"))
@@ -89,7 +89,7 @@ def test_numbers_of_channels_do_not_decide_the_tiles(channels, programs):
 
 
 def test_sums_per_channel_equal_eager():
-    assert check(per_channel, randn(3, 4, 4096), *(randn(4) for _ in range(3))) == 3
+    assert check(per_channel, randn(3, 4, 4096), *(randn(4) for _ in range(3))) == 2
 
 
 def split_from(monkeypatch, row):

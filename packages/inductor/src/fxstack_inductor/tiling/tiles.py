@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fxstack_inductor.ir.analysis import analyse
-from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, product
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
@@ -65,6 +65,36 @@ class Tiling:
         if self.kind != "tiled":
             return programs
         return programs * _blocks(self.kernel.inner, self.config.rblock)
+
+
+@dataclass(frozen=True, slots=True)
+class Warps:
+    """The warps of a launch of several kernels, whose tile sizes are in the text."""
+
+    num_warps: int
+    num_stages: int = 1
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """One launch of several kernels. Each has programs of its own, in the order of ``parts``."""
+
+    kernel: Kernel
+    parts: tuple[Tiling, ...]
+    kind: str = "side by side"
+
+    @property
+    def config(self) -> Warps:
+        return Warps(max(part.config.num_warps for part in self.parts))
+
+    @property
+    def grid(self) -> Expr:
+        """The number of Triton programs that one launch starts."""
+        return sum((part.grid for part in self.parts), ZERO)
 
 
 def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
