@@ -21,8 +21,8 @@ SMALL = 1 << 16
 """A kernel with at most this many points leaves most of a GPU without work."""
 WAITING = 1 << 20
 """The number of elements that may be kept in memory for waiting kernels."""
-PARTS = 16
-"""The most kernels of a launch: each is compiled as a part of it."""
+PARTS = 8
+"""The most kernels of a launch. Each is compiled as a part of it, even where a launch has equal kernels."""
 BUFFERS = 96
 """The most buffers of a launch."""
 
