@@ -58,6 +58,7 @@ def overwritten(x, y):
         (lambda x, y, z, n: (x.sum(0), y.exp(), z.amax(1), n + 1), (X, Y, Z, N), [4]),
         (lambda x, y: (x.t().contiguous(), y.argmax(1), x.t() + 1), (X, Y), [2]),
         (lambda x, y: (x.bfloat16().sum(1), y > 0), (X, Y), [2]),
+        (lambda x, y: (x.float(), y.float()), (X.bfloat16(), Y.half()), [2]),
         (counters, (N, torch.tensor([4, 5]), X), [3]),
         (chain, (X, Y), [2, 2]),
         (later_needs, (X, Y, randn(20, 4)), [1, 1]),
