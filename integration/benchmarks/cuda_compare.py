@@ -1,7 +1,7 @@
 """Compare the CUDA kernels of fxstack and torch.compile on a machine without a GPU.
 
     python cuda_compare.py FOLDER [--models zoo/gpt2 ...] [--modes train infer] [--dtypes bfloat16 float32] [--jobs 2]
-        [--tables] [--markdown]
+        [--systems fxstack] [--tables]
 
 Each model, mode, dtype and system runs in a process of its own over the stand-ins of ``integration/tests/stand_in``: compilers,
 allocator and launches are real, kernels compute nothing. The launches of one step, and the peak of its memory, become a JSON
@@ -168,9 +168,9 @@ def rows_of(options: argparse.Namespace) -> list[Row]:
     import cuda_models
 
     chosen = options.models or [CASES, *cuda_models.NAMES]
-    rows = [Row(CASES, "infer", "bfloat16", system) for system in SYSTEMS if CASES in chosen]
+    rows = [Row(CASES, "infer", "bfloat16", system) for system in options.systems if CASES in chosen]
     models = [model for model in chosen if model != CASES]
-    product = itertools.product(options.dtypes, options.modes, models, SYSTEMS)
+    product = itertools.product(options.dtypes, options.modes, models, options.systems)
     return rows + [Row(model, mode, dtype, system) for dtype, mode, model, system in product]
 
 
@@ -199,6 +199,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--modes", nargs="*", default=["train", "infer"])
     parser.add_argument("--dtypes", nargs="*", default=["bfloat16", "float32"])
+    parser.add_argument("--systems", nargs="*", default=SYSTEMS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--dry", action="store_true")

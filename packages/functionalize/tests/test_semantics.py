@@ -128,7 +128,16 @@ def memory_formats(x):
     return y, y.permute(0, 2, 3, 1).contiguous(), x.transpose(1, 2) + 1
 
 
+def counters(x, n, m, mean):
+    """Changes that autograd does not see, of two dtypes, beside a loss: buffers of a batch norm."""
+    n.add_(1)
+    m.add_(2)
+    mean.mul_(0.5)
+    return (x * n + mean,)
+
+
 CASES = {
+    "counters": (counters, lambda: (A(), torch.tensor(1), torch.tensor([4, 5, 6, 7]), N())),
     "add": (lambda x: (x + 1,), mk(A)),
     "list output": (lambda x: [x + 1, x * 2], mk(A)),
     "single output": (lambda x: x + 1, mk(A)),

@@ -72,7 +72,7 @@ NAMES = {
         "torch": """
             _disable_functionalization _enable_functionalization _from_functional_tensor
             _functionalize_commit_update _functionalize_has_data_mutation _functionalize_has_metadata_mutation
-            _functionalize_mutation_counter _functionalize_replace _functionalize_sync
+            _foreach_copy_ _functionalize_mutation_counter _functionalize_replace _functionalize_sync
             _functionalize_was_storage_changed _is_functional_tensor _sync=functional_sync
             _to_functional_tensor
         """,

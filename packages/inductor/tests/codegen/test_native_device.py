@@ -40,8 +40,9 @@ class Native:
         self.cuda = FakeCuda(folder, params=4)
         graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode=mode)(*inputs)
         options = InductorOptions(cache_dir=folder, optimization=1)
-        self.lowered = lower_triton(graph, options, boxed=boxed)
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fxstack_inductor.schedule.side_by_side.SMALL", 0)  # a launch for each kernel
+            self.lowered = lower_triton(graph, options, boxed=boxed)
             patch.setattr("fxstack_inductor.targets.triton.load.load_cubins", machine_code)
             self.call = load_native(self.lowered, options, self.cuda.driver, {0: 90})
 

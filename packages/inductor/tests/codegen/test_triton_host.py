@@ -158,7 +158,9 @@ class Recorded:
         self.cuda = FakeCuda(folder, params)
         graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
         options = InductorOptions(cache_dir=folder)
-        low = lower_triton(graph, options)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fxstack_inductor.schedule.side_by_side.SMALL", 0)  # a launch for each kernel
+            low = lower_triton(graph, options)
         namespace = {**low.program.constants, "current_stream": lambda device: 11 + device}
         namespace |= device_kernels(low, options, self.cuda.driver, {0: 90})
         exec(low.host, namespace)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from inductor_checks import FAST, assert_equal, check, externs, trace
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
 import fxstack_inductor as fi
@@ -107,3 +108,30 @@ def test_statistics_that_are_results_of_the_graph():
         return F.instance_norm(x, m, v, w, b, use_input_stats=True), m, v
 
     check(f, x, w, b, m, v)
+
+
+def evaluated(x, w, b, m, v):
+    return torch.ops.aten.native_batch_norm(x, w, b, m, v, False, 0.1, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_evaluation_on_a_gpu_is_lowered(dtype):
+    with FakeTensorMode():
+        inputs = [torch.empty(n, device="cuda", dtype=dtype) for n in ((6, 5, 7), 5, 5, 5, 5)]
+        graph = trace(evaluated, *inputs)
+    assert not fi.lower(graph, target="cuda").plan.program.fallbacks
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_evaluation_returns_statistics_where_eager_does(dtype):
+    """Eager's kernel of a GPU returns the statistics. The graph of the CPU gets the shapes of that kernel."""
+    x, w, b, m, v = operands((6, 5, 7), dtype)
+    graph = trace(evaluated, x, w, b, m, v)
+    (node,) = (n for n in graph.graph.nodes if n.target is torch.ops.aten.native_batch_norm.default)
+    out, mean, rstd = node.meta["val"]
+    with mean.fake_mode:
+        node.meta["val"] = out, *(torch.empty(5, dtype=torch.float32) for _ in range(2))
+    got = fi.compile_graph(graph, (x, w, b, m, v), FAST)(x, w, b, m, v)
+    wanted = evaluated(x, w, b, m, v)[0], m.float(), (v.float() + 1e-5).rsqrt()
+    torch.testing.assert_close(tuple(got), wanted)
+    assert got[1].data_ptr() != m.data_ptr()

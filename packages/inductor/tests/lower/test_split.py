@@ -47,8 +47,15 @@ def test_whole_reductions_take_two_kernels(fn, shape):
 
 
 def test_columns_take_two_kernels():
-    assert check(lambda x: x.sum(0), randn(512, 70)) == 2
-    assert check(lambda x: x.sum((0, 1)), randn(7, 61, 40)) == 2
+    assert check(lambda x: x.sum(0), randn(600, 70)) == 2
+    assert check(lambda x: x.sum((0, 1)), randn(9, 61, 40)) == 2
+
+
+def test_short_columns_take_one_kernel_with_narrow_tiles():
+    assert check(lambda x: x.sum(0), randn(512, 70)) == 1
+    graph = make_fx(lambda x: x.sum(0), tracing_mode="fake")(randn(512, 192))
+    (function,) = lower_triton(graph, InductorOptions()).source.functions.values()
+    assert function.tiling.grid.as_int() == 192 // 16
 
 
 def test_columns_stay_neighbours():
@@ -60,7 +67,7 @@ def test_columns_stay_neighbours():
 
 
 def test_statistics_share_their_parts():
-    assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(512, 70)) == 3
+    assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(600, 70)) == 2
 
 
 @pytest.mark.parametrize("shape", [(600, 4096), (4, 100), (4, 8192)])
@@ -68,10 +75,28 @@ def test_what_fills_the_device_or_is_short_is_not_split(shape):
     assert check(lambda x: x.sum(-1), randn(*shape)) == 1
 
 
+def per_channel(x, a, b, c):
+    """Sums over a batch and points, with numbers of each channel: gradients of a batch norm."""
+    centred = (x - a[:, None]) * b[:, None]
+    return centred.sum((0, 2)), (centred * x).sum((0, 2)) + c
+
+
+@pytest.mark.parametrize(("channels", "programs"), [(256, [256]), (4, [64, 8])])
+def test_numbers_of_channels_do_not_decide_the_tiles(channels, programs):
+    inputs = randn(8, channels, 4096), *(randn(channels) for _ in range(3))
+    lowered = lower_triton(make_fx(per_channel, tracing_mode="fake")(*inputs), InductorOptions(target="cuda"))
+    assert [f.tiling.grid.as_int() for f in lowered.source.functions.values()] == programs
+
+
+def test_sums_per_channel_equal_eager():
+    assert check(per_channel, randn(3, 4, 4096), *(randn(4) for _ in range(3))) == 2
+
+
 def split_from(monkeypatch, row):
     """Let programs reduce ``row`` elements at least, and any number of them be split."""
     monkeypatch.setattr(split, "ROW", row)
     monkeypatch.setattr(split, "WHOLE", 0)
+    monkeypatch.setattr(split, "SHORT_COLUMN", 0)
 
 
 def spiked(*shape, value=float("nan")):

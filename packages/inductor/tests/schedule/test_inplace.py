@@ -1,8 +1,11 @@
 """Inputs that kernels write themselves: the same inputs and results as eager, and a copy only where one is needed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from inductor_checks import FAST, assert_equal, copies, trace
+from torch._subclasses import FakeTensorMode
 
 import fxstack_inductor as fi
 
@@ -11,9 +14,9 @@ X, Y, W = (torch.randn(8, 8, generator=SEED) for _ in range(3))
 INDEX = torch.tensor([3, 1, 7])
 
 
-def compiled(fn, *inputs):
+def compiled(fn, *inputs, options=FAST):
     """Compile, run beside eager, compare results and all inputs; returns the host program."""
-    run = fi.compile_graph(trace(fn, *copies(inputs)), inputs, FAST)
+    run = fi.compile_graph(trace(fn, *copies(inputs)), inputs, options)
     ours, theirs = copies(inputs), copies(inputs)
     assert_equal(run(*ours), fn(*theirs))
     assert_equal(ours, theirs)
@@ -45,7 +48,27 @@ def filled(x, y):
     return ()
 
 
+def averaged(x, mean, square):
+    """Running statistics of a batch, as of a batch norm."""
+    mean.mul_(0.9).add_(x.mean(1), alpha=0.1)
+    square.mul_(0.9).add_((x - x.mean(1, keepdim=True)).square().mean(1), alpha=0.1)
+    return (x - x.mean(1, keepdim=True),)
+
+
+def averaged_columns(x, mean):
+    mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+    return (x - x.mean(0),)
+
+
+def mean_is_used_twice(x, mean):
+    old = mean * 2
+    mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+    return x - x.mean(0), old
+
+
 IN_PLACE = [
+    (averaged, (X, Y[0].clone(), W[0].clone())),
+    (averaged_columns, (X, Y[0].clone())),
     (adam, (X, Y, W, W.abs())),
     (shifted, (X, Y)),
     (filled, (X, Y)),
@@ -59,6 +82,13 @@ IN_PLACE = [
 @pytest.mark.parametrize(("fn", "inputs"), IN_PLACE)
 def test_written_by_the_kernel(fn, inputs):
     assert ".copy_(" not in compiled(fn, *inputs)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 9000)])
+def test_running_statistics_are_written_by_a_gpu_kernel(shape):
+    pytest.importorskip("triton")
+    inputs = torch.randn(shape, generator=SEED), torch.zeros(shape[0]), torch.ones(shape[0])
+    assert ".copy_(" not in compiled(averaged, *inputs, options=replace(FAST, target="cuda"))
 
 
 def reads_the_mirror(x):
@@ -90,6 +120,7 @@ def row_by_row(x):
 
 
 COPIED = [
+    (mean_is_used_twice, (X, Y[0].clone())),
     (reads_the_mirror, (X,)),
     (out_of_range_is_possible, (X, Y, INDEX)),
     (row_by_row, (X,)),
@@ -119,3 +150,16 @@ def test_a_failing_index_leaves_inputs_alone():
     with pytest.raises(IndexError, match="out of bounds"):
         run(x, Y, torch.tensor([3, 1, 99]))
     assert torch.equal(x, X)
+
+
+def averaged_beside_an_index(x, mean, square, index):
+    return *averaged(x, mean, square), x[index]
+
+
+def test_a_gpu_writes_statistics_although_an_index_may_be_out_of_range():
+    with FakeTensorMode():
+        inputs = [torch.empty(n, device="cuda") for n in ((8, 8), 8, 8)]
+        graph = trace(averaged_beside_an_index, *inputs, torch.empty(3, dtype=torch.int64, device="cuda"))
+    plan = fi.lower(graph, target="cuda").plan
+    assert any(step.kernel.checked for step in plan.steps)
+    assert not plan.copies

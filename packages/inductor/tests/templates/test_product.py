@@ -147,7 +147,7 @@ def _only_kernel(fn, *inputs):
 
 def test_kernels_of_equal_text_and_other_types_are_two():
     """A conversion to float32 reads alike for both half precisions."""
-    inputs = half(8, 8), half(8, 8).half()
+    inputs = half(512, 256), half(512, 256).half()  # too many points for one launch
     lowered = lower(graph_of(lambda x, y: (x.float(), y.float()), *inputs), target="cuda")
     assert {tuple(f.signature.values())[0] for f in lowered.source.functions.values()} == {"*bf16", "*fp16"}
     assert len({f.name for f in lowered.source.functions.values()}) == 2

@@ -22,7 +22,7 @@ from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 from fxstack_inductor.tiling.kernels import KernelTiling
-from fxstack_inductor.tiling.tiles import Tiling
+from fxstack_inductor.tiling.tiles import SideBySide, Tiling
 
 Tilings = Mapping[str, KernelTiling]
 TemplateCosts = Mapping[str, Callable[[Any, Gpu, Mapping[str, int]], Cost]]
@@ -45,6 +45,10 @@ def _cost(
         tiling = tilings[step.kernel.name]
         if step.kernel.template:
             return templates[step.kernel.template](tiling, gpu, sizes)
+        if isinstance(tiling, SideBySide):
+            return _combined(
+                [kernel_cost(part.kernel, part, gpu, sizes) for part in tiling.parts], step.kernel
+            )
         assert isinstance(tiling, Tiling)
         return kernel_cost(step.kernel, tiling, gpu, sizes)
     if isinstance(step, ExternCall) and step.outputs:
@@ -53,6 +57,15 @@ def _cost(
 
 
 # --- kernels -------------------------------------------------------------------------------------
+
+
+def _combined(costs: Sequence[Cost], kernel: Kernel) -> Cost:
+    """Return the cost of one launch of small kernels side by side: the time of the slowest."""
+    slowest = max(costs, key=lambda cost: cost.seconds)
+    read, written, operations = (sum(getattr(c, n) for c in costs) for n in ("read", "written", "operations"))
+    programs = sum(cost.programs or 0 for cost in costs)
+    what = ", ".join(kernel.origins)
+    return Cost(kernel.name, what, read, written, operations, programs, slowest.seconds, slowest.bound)
 
 
 def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:

@@ -177,6 +177,8 @@ class Kernel:
     """The name of the template (``templates``) that writes the kernel; empty for a plain nest of loops."""
     roles: object = None
     """A record of a template about the values. The loops of a kernel with such a record must stay as they are."""
+    parts: tuple[Kernel, ...] = ()
+    """Independent kernels that one launch runs side by side; a kernel with parts has no loops and values itself."""
 
     @cached_property
     def title(self) -> str:
@@ -187,7 +189,8 @@ class Kernel:
     @cached_property
     def written(self) -> frozenset[str]:
         """Names of the buffers that the kernel stores to."""
-        return frozenset(store.buffer for store in self.stores)
+        own = (store.buffer for store in self.stores)
+        return frozenset(own).union(*(part.written for part in self.parts))
 
     @cached_property
     def scatters(self) -> bool:
@@ -208,7 +211,8 @@ class Kernel:
     @cached_property
     def read(self) -> frozenset[str]:
         """Names of the buffers from which the kernel loads."""
-        return frozenset(v.buffer for v in self.values if isinstance(v, Load))
+        own = (v.buffer for v in self.values if isinstance(v, Load))
+        return frozenset(own).union(*(part.read for part in self.parts))
 
     @cached_property
     def checked(self) -> bool:

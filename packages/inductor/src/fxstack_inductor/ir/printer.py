@@ -46,6 +46,8 @@ def show_kernel(kernel: Kernel) -> str:
     lines += [f"    over {_loop(loop)}:" for loop in kernel.inner]
     lines += [f"        v{k} = {show_value(value)}" for k, value in enumerate(kernel.values)]
     lines += [f"        {s.buffer}[{s.index}] {s.op}= v{s.value}" for s in kernel.stores]
+    for part in kernel.parts:
+        lines += [f"    {line}" for line in show_kernel(part).split("\n")]
     return "\n".join(lines)
 
 

@@ -111,7 +111,7 @@ class Lowering:
         self.chosen = chosen
         self.rules = rules
         self.context = Context(options, target, rounded=rounded_nodes(graph_module.graph))
-        self.program = Program()
+        self.program = Program(many_threads=target.many_threads)
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
         """View -> its copy, for views that an ATen call or an output needs in memory."""

@@ -103,6 +103,8 @@ class Program:
     """The results, in order; a size is an ``Expr``, a constant stays as it is."""
     mutations: list[Mutation] = field(default_factory=list)
     """Inputs that the graph changes, with their new values."""
+    many_threads: bool = False
+    """Whether the kernels are for a GPU, where a launch costs more than a small kernel."""
     fallbacks: list[Fallback] = field(default_factory=list)
     """The operators that stay ATen calls although they have rules."""
 

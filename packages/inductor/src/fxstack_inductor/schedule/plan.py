@@ -26,6 +26,7 @@ from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, fin
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
 from fxstack_inductor.schedule.fusion.state import Group, Unit
+from fxstack_inductor.schedule.side_by_side import run_side_by_side
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
@@ -313,6 +314,24 @@ def write_inputs(state: Scheduling) -> Scheduling | NothingToDo:
     return replace(state, steps=tuple(steps), copies=copies)
 
 
+def combine_launches(state: Scheduling) -> Scheduling | NothingToDo:
+    """Launch small kernels of a GPU together if none of them needs the result of another.
+
+    >>> example("combine_launches", lambda x, y: (x.sum(), y.exp()))
+    + # sum_1, exp
+    + kernel kernel_0(x_1: float32[16], sum_1__0: float32[1], y_1: float32[16], exp__1: float32[16]):
+    - kernel_0: sum_1; reads x_1; stores sum_1__0
+    - kernel_1: exp; reads y_1; stores exp__1
+    + kernel_0: sum_1, exp; reads x_1, y_1; stores sum_1__0, exp__1
+    """
+    if not state.program.many_threads:
+        return NothingToDo("the kernels are for the CPU")
+    steps = tuple(run_side_by_side(state.ordered))
+    if _same(steps, state.ordered):
+        return NothingToDo("no two small kernels can run side by side")
+    return replace(state, steps=steps)
+
+
 def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     """Yield the tensors that kernels store."""
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
@@ -321,7 +340,8 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
 # The order matters. Usage decides what can be inlined, and fusion sees only tensors that are not inlined. Loops are
 # split before they are ordered, because the parts of a split loop have strides of their own, and merged after that,
 # because only neighbours merge. Names and sizes come last, when the loops are final. The scatter passes work on
-# built kernels: they must know whether a kernel only copies.
+# built kernels: they must know whether a kernel only copies. Launches are combined when it is known which inputs a
+# kernel writes.
 SCHEDULE: Final = (
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
@@ -336,6 +356,7 @@ SCHEDULE: Final = (
     Pass("share_scatter_memory", share_scatter_memory),
     Pass("chain_scatters", chain_scatters),
     Pass("write_inputs", write_inputs),
+    Pass("combine_launches", combine_launches),
 )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from fxstack_inductor.codegen.triton import ops as triton_ops
+from fxstack_inductor.codegen.triton.side_by_side import side_by_side
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.templates.all_templates import TEMPLATES
@@ -37,10 +39,12 @@ def triton_kernel(kernel: Kernel, name: str, config: KernelConfig | None = None)
     """Return one kernel; ``config`` gives the tile sizes of a template, if measured."""
     if kernel.template:
         return TEMPLATES[kernel.template].kernel(kernel, name, config)
+    if kernel.parts:
+        return side_by_side(kernel, name)
     tiling = tile(kernel)
     return TritonKernel(name, KernelWriter(tiling).function(name), tiling)
 
 
 def _named(text: str, placeholder: str, name: str) -> str:
-    """Return the function ``placeholder`` under another name."""
-    return text.replace(f"def {placeholder}(", f"def {name}(", 1)
+    """Return the function ``placeholder``, and the functions of its parts, under other names."""
+    return re.sub(rf"\b{placeholder}(?=(_\d+)?\()", name, text)

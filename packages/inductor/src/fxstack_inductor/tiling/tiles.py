@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fxstack_inductor.ir.analysis import analyse
-from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, product
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
@@ -67,6 +67,36 @@ class Tiling:
         return programs * _blocks(self.kernel.inner, self.config.rblock)
 
 
+@dataclass(frozen=True, slots=True)
+class Warps:
+    """The warps of a launch of several kernels, whose tile sizes are in the text."""
+
+    num_warps: int
+    num_stages: int = 1
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """One launch of several kernels. Each has programs of its own, in the order of ``parts``."""
+
+    kernel: Kernel
+    parts: tuple[Tiling, ...]
+    kind: str = "side by side"
+
+    @property
+    def config(self) -> Warps:
+        return Warps(max(part.config.num_warps for part in self.parts))
+
+    @property
+    def grid(self) -> Expr:
+        """The number of Triton programs that one launch starts."""
+        return sum((part.grid for part in self.parts), ZERO)
+
+
 def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
     """Return how many blocks cover the points of ``loops``."""
     return floordiv(extent(loops) + (block - 1), block)
@@ -98,6 +128,7 @@ def _columns(kernel: Kernel, elements: int) -> Config:
     """Return tile sizes for tiles that span contiguous points, as many points as there are up to a limit."""
     run = kernel.outer[-1].extent.as_int()
     xblock = elements // 32 if run is None else min(elements // 32, power_of_two(run))
+    xblock = _spread(xblock, kernel)
     return Config(xblock, elements // xblock, 4)
 
 
@@ -181,7 +212,9 @@ def _along_outer(kernel: Kernel) -> bool:
     if not kernel.outer:
         return False
     outer, inner = kernel.outer[-1].var, kernel.inner[-1].var
-    loads = [v for v in kernel.values if isinstance(v, Load)]
+    # A load without inner loops, for example of a channel's mean, reads little beside the loads of the tiles.
+    reduced = {loop.var for loop in kernel.inner}
+    loads = [v for v in kernel.values if isinstance(v, Load) and not reduced.isdisjoint(v.index.variables)]
     across = sum(v.index.coefficient(outer) == 1 for v in loads)
     along = sum(v.index.coefficient(inner) == 1 for v in loads)
     return across > along

@@ -30,8 +30,11 @@ def write_back(shell: Shell) -> WriteBack | None:
     """
     info = shell.info
     copies = [
-        (number, position, info.inputs[position].grad_visible) for number, position in enumerate(info.mutated)
+        (number, position)
+        for number, position in enumerate(info.mutated)
+        if info.inputs[position].grad_visible
     ]
+    unseen = _unseen_copies(shell)
     # Members of a merged base count their own changes, and nobody sees the counter of the base. But the
     # counter of a root is also the counter of its views.
     inputs = shell.captured.inputs
@@ -46,20 +49,40 @@ def write_back(shell: Shell) -> WriteBack | None:
     # The list of raised tensors has a tensor once for each rise. A copy can rise more often than eager.
     raised = [position for position, rise in rises for _ in range(rise)]
     lowered = [(position, rise) for position, rise in rises if rise < 0]
-    if not (copies or raised or lowered):
+    if not (info.mutated or raised or lowered):
         return None
 
     def write(args: Sequence[Any], flat: Sequence[Any]) -> None:
         """Copy new values from the flat results into the arguments. Give version counters the values of eager."""
-        for number, position, visible in copies:
-            with torch.set_grad_enabled(visible):
-                args[position].copy_(flat[number])
+        if copies:
+            with torch.enable_grad():
+                for number, position in copies:
+                    args[position].copy_(flat[number])
+        if unseen:
+            with torch.no_grad():
+                for pairs in unseen:
+                    torch_compat.foreach_copy_(
+                        [args[position] for _, position in pairs], [flat[number] for number, _ in pairs]
+                    )
         if raised:
             increment_version([args[position] for position in raised])
         for position, rise in lowered:
             raise_version(args[position], rise)
 
     return write
+
+
+def _unseen_copies(shell: Shell) -> list[list[tuple[int, int]]]:
+    """Return the copies that autograd does not see, as pairs of (flat output, input).
+
+    Each list has inputs of one dtype and device, which a GPU copies by one kernel: the counters of a model's batch norms.
+    """
+    groups: dict[tuple[torch.dtype, torch.device], list[tuple[int, int]]] = {}
+    for number, position in enumerate(shell.info.mutated):
+        if not shell.info.inputs[position].grad_visible:
+            fake = shell.captured.inputs[position].fake
+            groups.setdefault((fake.dtype, fake.device), []).append((number, position))
+    return list(groups.values())
 
 
 def early_rises(shell: Shell) -> dict[int, int]:

@@ -47,8 +47,10 @@ ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min
 class KernelWriter(CodeWriter):
     """Writes one function; lines of the axis ``r`` exist only if there are inner loops."""
 
-    def __init__(self, tiling: KernelTiling) -> None:
+    def __init__(self, tiling: KernelTiling, program: str = "tl.program_id(0)") -> None:
         super().__init__()
+        self.program = program
+        """The number of the program: Triton's, or an argument of a function that a kernel of several parts calls."""
         self.kind = tiling.kind
         self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)
@@ -72,7 +74,13 @@ class KernelWriter(CodeWriter):
 
     def definition(self, name: str, constants: Iterable[str]) -> str:
         """Return the function ``name`` with the lines written so far; ``constants``: compile-time parameters."""
-        args = [*self.pointers.values(), *self.kernel.sizes, *(f"{c}: tl.constexpr" for c in constants)]
+        number = [self.program] if self.program.isidentifier() else []
+        args = [
+            *self.pointers.values(),
+            *self.kernel.sizes,
+            *number,
+            *(f"{c}: tl.constexpr" for c in constants),
+        ]
         return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
 
     # axes
@@ -81,8 +89,9 @@ class KernelWriter(CodeWriter):
         """Return the type of index arithmetic: "tl.int32", or "tl.int64" where needed."""
         return "tl.int32" if self.narrow else "tl.int64"
 
-    def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
+    def _outer_axis(self, program: str = "") -> None:
         """Write the points ``x`` of this program, their mask, and the outer loops' variables."""
+        program = program or self.program
         integer = self._integer()
         lanes = "[:, None]" if self.kernel.inner else ""
         self.line(f"xnumel = {triton_index(extent(self.kernel.outer))}")
@@ -123,8 +132,8 @@ class KernelWriter(CodeWriter):
         """Write two axes of points, for accesses that run along different loops."""
         self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
         self.line("columns = tl.cdiv(rnumel, RBLOCK)")
-        self._outer_axis("tl.program_id(0) // columns")
-        self._inner_axis(f"(tl.program_id(0) % columns).to({self._integer()}) * RBLOCK")
+        self._outer_axis(f"{self.program} // columns")
+        self._inner_axis(f"({self.program} % columns).to({self._integer()}) * RBLOCK")
         for k in self.facts.needed(s.value for s in self.kernel.stores):
             self._value(k)
         self._stores(self.kernel.stores)

@@ -182,12 +182,20 @@ def batch_norm_evaluation(
     momentum: float,  # noqa: ARG001
     eps: float,
 ) -> tuple[Node, ...]:
-    """Lower a batch norm by its running statistics."""
+    """Lower a batch norm by its running statistics. On a GPU, eager returns these, too; on the CPU, empty tensors."""
     dtype = _requirements(x)
     variance = apply(ctx, dtype, dtype, lambda v: v, running_var)
     rstd = _inverse_deviation(ctx, variance, eps)
     out = _scaled(ctx, x, running_mean, rstd, weight, bias)
-    return out, *(_empty(ctx, fake.dtype) for fake in ctx.value[1:])
+    saved = zip(ctx.value[1:], (running_mean, rstd), strict=True)
+    return out, *(_saved(ctx, fake, node) for fake, node in saved)
+
+
+def _saved(ctx: Context, fake: torch.Tensor, node: Node) -> Node:
+    """Return a new tensor with the elements of ``node``, or an empty one where ``fake`` is empty."""
+    if isinstance(fake.shape[0], int) and fake.shape[0] == 0:
+        return _empty(ctx, fake.dtype)
+    return apply(ctx, value_dtype(fake.dtype), fake.dtype, lambda a: a, node)
 
 
 @rule("native_group_norm.default")

@@ -47,6 +47,8 @@ launches and memory round trips would be slower.
 """
 COLUMN = 64
 """The smallest number of elements across memory that one program reduces, and the number of columns that it covers."""
+SHORT_COLUMN = 512
+"""Reductions of at most this length across memory are not split: a few tiles take less time than a second launch."""
 
 
 POSITIONS = {"argmax": "max", "argmin": "min"}
@@ -71,7 +73,7 @@ def _parts(node: Reduction) -> int:
     across = _across(node)
     programs = -(-points // COLUMN) if across else points
     least = COLUMN if across else ROW
-    if not across and count <= WHOLE:
+    if count <= (SHORT_COLUMN if across else WHOLE):
         return 1
     limit = min(PROGRAMS // max(programs, 1), count // least)
     # Enough programs run without a split, or the parts would be too few to pay for a launch and a round trip.
@@ -89,7 +91,7 @@ def _neutral(node: Reduction) -> bool | float | None:
 
 
 def _across(node: Reduction) -> bool:
-    """Whether, in most reads, neighbours in memory belong to different results."""
+    """Whether, in most reads of reduced elements, neighbours in memory belong to different results."""
     reduced = {v for e in node.reduced for v in e.variables}
     across = along = 0
     for part in walk(node.body):
@@ -97,6 +99,8 @@ def _across(node: Reduction) -> bool:
             continue
         pairs = zip(part.coords, part.node.layout.stride, strict=True)
         index = sum((c * s for c, s in pairs if isinstance(c, Expr)), ZERO)
+        if reduced.isdisjoint(index.variables):
+            continue  # a number for each result, for example a channel's mean
         fast = [v for v in index.variables if index.coefficient(v) == 1]
         along += any(v in reduced for v in fast)
         across += any(v not in reduced for v in fast)

@@ -1,9 +1,9 @@
 """Let kernels write mutated inputs directly. Otherwise a kernel writes a new tensor, which is copied at the end.
 
 The direct write has two conditions: no later step reads the input's old contents, and the kernel reads an
-element of the input only to write the same element. An index that may be out of range forbids the direct
-write, because eager raises before it writes anything, and the compiled program must do the same (for scatters
-see ``inplace_scatter``).
+element of the input only to write the same element. On the CPU, an index that may be out of range forbids the
+direct write, because eager raises before it writes anything, and the compiled program must do the same (for
+scatters see ``inplace_scatter``). On a GPU, such an index ends the process's use of the device, as in eager.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Input, Node
 from fxstack_inductor.ir.ordered import Scatter
@@ -26,8 +27,9 @@ from fxstack_inductor.schedule.fusion.inplace_scatter import (
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 # Limits: a mutated input is computed into a buffer and copied if the kernel also reduces the input, reads it
-# at other positions than it writes, or returns the new value, or if an index of the graph may be out of
-# range. A forward keeps its inputs until it ends; a backward frees its inputs after their last use.
+# at other positions than it writes, uses its old value beside a reduction for anything else, or returns the new
+# value, or if an index of a CPU graph may be out of range. A forward keeps its inputs until it ends; a backward
+# frees its inputs after their last use.
 
 
 def share_memory(steps: Sequence[Step]) -> list[Step]:
@@ -79,7 +81,8 @@ def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Muta
         if isinstance(value, Scatter):
             allowed = may_scatter(steps, makers[value], target, value)
         else:
-            allowed = not checked and _needs_no_old_value(steps, makers[value], target, value)
+            unchecked = not checked or value.device.type == "cuda"
+            allowed = unchecked and _needs_no_old_value(steps, makers[value], target, value)
         if allowed:
             yield mutation
 
@@ -98,13 +101,23 @@ def _needs_no_old_value(steps: Sequence[Step], position: int, target: Input, val
 
 def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
     """Whether ``kernel`` reads an element of ``target`` only to write the same element of ``value``."""
-    loads = [v for v in kernel.values if isinstance(v, Load) and v.buffer == target]
+    loads = [k for k, v in enumerate(kernel.values) if isinstance(v, Load) and v.buffer == target]
     if not loads:
         return True
     stores = [store for store in kernel.stores if store.buffer == value]
-    # A reduction passes over elements several times; other kernels read and write each element once.
-    once = not any(isinstance(v, Reduce) for v in kernel.values)
-    return once and all(s.index == v.index and not s.op for s in stores for v in loads)
+    indices = {v.index for k in loads if isinstance(v := kernel.values[k], Load)}
+    if any(s.op or {s.index} != indices for s in stores):
+        return False
+    # Kernels without reductions read and write each element once. A reduction passes over elements several times, and
+    # a pass may compute the values outside of the inner loops again, after the write.
+    reduces = [k for k, v in enumerate(kernel.values) if isinstance(v, Reduce)]
+    if not reduces:
+        return True
+    facts = analyse(kernel)
+    others = [k for position in reduces for k in kernel.reduction(position).args]
+    others += [store.value for store in kernel.stores if store not in stores]
+    needed = facts.needed(others, stop=frozenset(reduces))
+    return not any(facts.store_inner(s) for s in stores) and set(loads).isdisjoint(needed)
 
 
 def _write_to_inputs(step: Step, chosen: Mapping[Node, Input]) -> Step:

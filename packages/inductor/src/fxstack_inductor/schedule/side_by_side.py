@@ -1,0 +1,154 @@
+"""Launch small independent kernels of a GPU together: one launch with programs for each kernel.
+
+A small kernel waits until a step needs its result, or until the graph ends. The kernels that wait then run in as few
+launches as their dependencies allow. A waiting kernel keeps the tensors that it reads in memory, so only a limited
+number of elements may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.kernel import Kernel, Scan
+from fxstack_inductor.ir.nodes import ExternCall, Node
+from fxstack_inductor.schedule.fusion.inlining import base_of, is_range_call
+from fxstack_inductor.schedule.steps import KernelStep, Step
+
+SMALL = 1 << 16
+"""A kernel with at most this many points leaves most of a GPU without work."""
+WAITING = 1 << 20
+"""The number of elements that may be kept in memory for waiting kernels."""
+PARTS = 8
+"""The most kernels of a launch. Each is compiled as a part of it, even where a launch has equal kernels."""
+BUFFERS = 96
+"""The most buffers of a launch."""
+
+
+@dataclass(frozen=True)
+class _Access:
+    """The names of the tensors whose memory a step reads and writes."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    def before(self, later: _Access) -> bool:
+        """Whether ``later`` must stay behind this step."""
+        return bool(self.writes & (later.reads | later.writes) or self.reads & later.writes)
+
+
+def run_side_by_side(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps with small kernels moved behind steps that do not need them, and launched together."""
+    done: list[Step] = []
+    waiting: list[KernelStep] = []
+    for step in steps:
+        if isinstance(step, KernelStep) and _is_small(step.kernel):
+            waiting.append(step)
+            if sum(_elements(s.kernel) for s in waiting) > WAITING:
+                done += _launches(waiting)
+                waiting = []
+            continue
+        needed = _needed(waiting, step)
+        done += _launches(needed)
+        waiting = [s for s in waiting if s not in needed]
+        done.append(step)
+    return [*done, *_launches(waiting)]
+
+
+def _is_small(kernel: Kernel) -> bool:
+    """Whether a kernel may wait: few points, sizes that are known, and no effect but its results."""
+    points = product(loop.extent for loop in (*kernel.outer, *kernel.inner)).as_int()
+    plain = not (kernel.template or kernel.roles or kernel.scatters or kernel.checked or kernel.sizes)
+    scans = any(isinstance(value, Scan) for value in kernel.values)
+    return plain and not scans and points is not None and 0 < points <= SMALL
+
+
+def _elements(kernel: Kernel) -> int:
+    """Return the number of elements of the tensors that a kernel reads."""
+    return sum(ref.numel.as_int() or 0 for ref in kernel.buffers if ref.name in kernel.read)
+
+
+def _access(step: Step) -> _Access:
+    """Return what a step reads and writes; an operator with an effect may write to its arguments."""
+    reads = frozenset(base_of(node).name for node in step.reads)
+    if isinstance(step, KernelStep):
+        return _Access(reads, step.kernel.written)
+    if not isinstance(step, ExternCall):
+        return _Access(reads, frozenset())
+    outputs = frozenset(node.name for node in step.outputs)
+    return _Access(reads, outputs | reads if step.effect or step.alias else outputs)
+
+
+def _needed(waiting: Sequence[KernelStep], step: Step) -> list[KernelStep]:
+    """Return the waiting kernels that must run before ``step``, in order."""
+    if is_range_call(step) or (isinstance(step, ExternCall) and step.effect and not step.reads):
+        return [*waiting]  # the step may change the surroundings of all later launches
+    needed: list[KernelStep] = []
+    behind = [_access(step)]
+    for kernel in reversed(waiting):
+        access = _access(kernel)
+        if any(access.before(later) for later in behind):
+            needed.insert(0, kernel)
+            behind.append(access)
+    return needed
+
+
+def _launches(steps: Sequence[KernelStep]) -> Iterator[KernelStep]:
+    """Yield the launches of ``steps``: kernels that need no result of each other run together."""
+    levels: list[list[tuple[KernelStep, _Access]]] = []
+    for step in steps:
+        access = _access(step)
+        above = (k + 1 for k, level in enumerate(levels) if any(a.before(access) for _, a in level))
+        at = max(above, default=0)
+        if at == len(levels):
+            levels.append([])
+        levels[at].append((step, access))
+    for level in levels:
+        yield from map(_together, _divided([step for step, _ in level]))
+
+
+def _divided(steps: Iterable[KernelStep]) -> Iterator[list[KernelStep]]:
+    """Yield the kernels of each launch: kernels of one device, within the limits, those of equal loops next to each other."""
+    group: list[KernelStep] = []
+    for step in sorted(steps, key=lambda s: (str(_device(s)), str(s.kernel.outer), str(s.kernel.inner))):
+        buffers = sum(len(s.kernel.buffers) for s in (*group, step))
+        if group and (len(group) == PARTS or buffers > BUFFERS or _device(group[0]) != _device(step)):
+            yield group
+            group = []
+        group.append(step)
+    if group:
+        yield group
+
+
+def _device(step: KernelStep) -> object:
+    """Return the device of a kernel."""
+    return next(node.device for node in chain(step.stored, step.reads))
+
+
+def _together(steps: Sequence[KernelStep]) -> KernelStep:
+    """Return one launch of ``steps``."""
+    if len(steps) == 1:
+        return steps[0]
+    kernels = tuple(step.kernel for step in steps)
+    buffers = {ref.name: ref for kernel in kernels for ref in kernel.buffers}
+    kernel = replace(
+        kernels[0],
+        outer=(),
+        inner=(),
+        values=(),
+        stores=(),
+        buffers=tuple(buffers.values()),
+        origins=_distinct(kernel.origins for kernel in kernels),
+        comments=_distinct(kernel.comments for kernel in kernels),
+        parts=kernels,
+    )
+    stored = tuple(node for step in steps for node in step.stored)
+    reads: dict[Node, None] = dict.fromkeys(node for step in steps for node in step.reads)
+    return KernelStep(kernel, stored, tuple(reads))
+
+
+def _distinct(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return all texts in order, each once."""
+    return tuple(dict.fromkeys(chain.from_iterable(texts)))
