@@ -9,12 +9,12 @@ again, so torch's rules of ``scan`` and ``map`` stay where they apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from operator import setitem
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,44 +23,20 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Target
 
-from fxstack_functionalize.torch_compat import (
-    AutoDispatchBelowAutograd,
-    current_exclude_keys,
-    current_include_keys,
-    materialize_as_graph,
+from fxstack_functionalize.operators.associative_scans import associative_scan
+from fxstack_functionalize.operators.differentiation import Body, Context, Rule, apply_rule
+from fxstack_functionalize.operators.selected_values import (
+    Values,
+    chosen,
+    float_flags,
+    is_float,
+    needs_gradient,
+    spread,
 )
+from fxstack_functionalize.torch_compat import AutoDispatchBelowAutograd
 from fxstack_functionalize.tracer.engine import storage_key
 
-Body = Callable[..., Any]
-Values = Sequence[Any]
 _OPERATORS = torch.ops.higher_order
-
-
-def _is_float(value: object) -> bool:
-    """Return whether a value is a tensor whose dtype has gradients."""
-    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-
-
-def needs_gradient(values: Iterable[object]) -> bool:
-    """Return whether an operator of ``values`` gets a gradient."""
-    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
-
-
-def _flags(values: Values, needs: Iterable[bool]) -> list[bool]:
-    """Return for each value whether it is a tensor with a gradient that is needed."""
-    return [need and _is_float(value) for value, need in zip(values, needs, strict=True)]
-
-
-def _chosen(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
-    """Return the values whose flag is true."""
-    return [value for value, flag in zip(values, flags, strict=True) if flag]
-
-
-def _spread(values: Iterable[Any], flags: Iterable[bool]) -> Iterator[Any]:
-    """Yield a value for each true flag, and ``None`` for each other flag."""
-    remaining = iter(values)
-    for flag in flags:
-        yield next(remaining) if flag else None
 
 
 _INSIDE: ContextVar[bool] = ContextVar("inside of a nested graph", default=False)
@@ -107,11 +83,10 @@ def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) ->
     """
     with torch.enable_grad():
         inputs = [
-            x.detach().requires_grad_(need) if _is_float(x) else x
-            for x, need in zip(args, needs, strict=True)
+            x.detach().requires_grad_(need) if is_float(x) else x for x, need in zip(args, needs, strict=True)
         ]
-        leaves = _chosen(inputs, needs)
-        outputs = [x for x in _with_rules(body)(*inputs) if _is_float(x)]
+        leaves = chosen(inputs, needs)
+        outputs = [x for x in _with_rules(body)(*inputs) if is_float(x)]
         pairs = [(x, _like(g, x)) for x, g in zip(outputs, gradients, strict=True) if x.requires_grad]
         found: Values = [None] * len(leaves)
         if pairs and leaves:
@@ -137,85 +112,27 @@ def _like(gradient: Tensor, result: Tensor) -> Tensor:
     return dense.as_strided(result.shape, strides)
 
 
-class _Keys:
-    """The dispatch keys of the forward, under which nested graphs of the backward are traced."""
-
-    def __init__(self) -> None:
-        self._keys = current_include_keys(), current_exclude_keys()
-
-    def graph(self, function: Body, args: Values) -> Body:
-        """Trace a function with the metadata of ``args``."""
-        traced: Body = materialize_as_graph(function, tuple(args), *self._keys, force_enable_grad=True)
-        return traced
-
-
-class _Context(torch.autograd.function.FunctionCtx):
-    """The context of a rule: what the forward saves."""
-
-    keys: _Keys
-    is_tensor: list[bool]
-    """Which saved values are tensors."""
-    numbers: list[Any]
-    """The other saved values."""
-    floats: list[bool]
-    """Which results are floating-point tensors."""
-    branches: tuple[Body, Body]
-    pred: object
-    body: Body
-    count: int
-    counts: tuple[int, int]
-    stacks: bool
-    saved_tensors: tuple[Tensor, ...]
-    needs_input_grad: tuple[bool, ...]
-
-
-class _Rule(torch.autograd.Function):
-    """Saves the operands of an operator, with numbers among them, for the backward."""
-
-    @staticmethod
-    def save(ctx: _Context, operands: Values) -> None:
-        """Save the operands and the present dispatch keys for the backward.
-
-        Autograd saves the tensors, and raises if the program changes a tensor before the backward.
-        """
-        ctx.keys = _Keys()
-        ctx.is_tensor = [isinstance(x, Tensor) for x in operands]
-        ctx.numbers = [x for x in operands if not isinstance(x, Tensor)]
-        ctx.save_for_backward(*(x for x in operands if isinstance(x, Tensor)))
-
-    @staticmethod
-    def saved(ctx: _Context) -> list[Any]:
-        """Return the saved operands."""
-        tensors, numbers = iter(ctx.saved_tensors), iter(ctx.numbers)
-        return [next(tensors) if is_tensor else next(numbers) for is_tensor in ctx.is_tensor]
-
-
-def _apply(rule: type[_Rule], *args: object) -> Any:
-    """Apply a rule."""
-    return cast("Any", rule).apply(*args)
-
-
-class _Cond(_Rule):
+class _Cond(Rule):
     """The gradient of ``torch.cond`` is a ``cond`` of the gradients of its branches."""
 
     @staticmethod
-    def forward(ctx: _Context, pred: object, yes: Body, no: Body, *operands: Tensor) -> tuple[Any, ...]:
+    def forward(ctx: Context, pred: object, yes: Body, no: Body, *operands: Tensor) -> tuple[Any, ...]:
         """Call the operator."""
         ctx.branches = yes, no
         ctx.pred = pred
-        _Rule.save(ctx, operands)
+        Rule.save(ctx, operands)
         with AutoDispatchBelowAutograd():
             results = tuple(_OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), operands))
-        ctx.floats = [_is_float(x) for x in results]
-        ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not _is_float(x)))
+        ctx.floats = [is_float(x) for x in results]
+        ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not is_float(x)))
         return results
 
     @staticmethod
-    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
-        operands = _Rule.saved(ctx)
-        needs = _flags(operands, ctx.needs_input_grad[3:])
-        args = (*operands, *_chosen(gradients, ctx.floats))
+        operands = Rule.saved(ctx)
+        needs = float_flags(operands, ctx.needs_input_grad[3:])
+        args = (*operands, *chosen(gradients, ctx.floats))
         count = len(operands)
 
         def pull(branch: Body) -> Body:
@@ -225,7 +142,7 @@ class _Cond(_Rule):
             return ctx.keys.graph(back, args)
 
         found = _OPERATORS.cond(ctx.pred, *map(pull, ctx.branches), args)
-        return None, None, None, *_spread(found, needs)
+        return None, None, None, *spread(found, needs)
 
 
 def _apart(values: Values) -> list[Any]:
@@ -246,10 +163,10 @@ def cond(pred: object, yes: Body, no: Body, operands: Values) -> Any:
     operands = _apart(operands)
     if not needs_gradient(operands):
         return _OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), tuple(operands))
-    return _apply(_Cond, pred, yes, no, *operands)
+    return apply_rule(_Cond, pred, yes, no, *operands)
 
 
-class _WhileLoop(_Rule):
+class _WhileLoop(Rule):
     """The gradient of ``while_loop`` is a loop from the last iteration to the first.
 
     The forward saves the carried values of all iterations, and their number. ``stacks``: the results are these
@@ -258,7 +175,7 @@ class _WhileLoop(_Rule):
 
     @staticmethod
     def forward(
-        ctx: _Context, stacks: bool, test: Body, body: Body, count: int, *operands: Tensor
+        ctx: Context, stacks: bool, test: Body, body: Body, count: int, *operands: Tensor
     ) -> tuple[Any, ...]:
         """Call the operator whose results are the values of all iterations, with a count of the iterations."""
 
@@ -274,28 +191,28 @@ class _WhileLoop(_Rule):
             numbers, *stacked = _OPERATORS.while_loop_stack_output(goes_on, step, (start, *carried), further)
         _forget_size(numbers.size(0))
         ctx.body, ctx.count = body, count
-        _Rule.save(ctx, (*operands, numbers, *stacked))
+        Rule.save(ctx, (*operands, numbers, *stacked))
         # Without an iteration, the operator returns the first values.
         results = tuple(stacked) if stacks else tuple(x[-1] for x in stacked)
         ctx.stacks = stacks
-        ctx.floats = [_is_float(x) for x in results]
-        ctx.mark_non_differentiable(*(x for x in results if not _is_float(x)))
+        ctx.floats = [is_float(x) for x in results]
+        ctx.mark_non_differentiable(*(x for x in results if not is_float(x)))
         return results
 
     @staticmethod
-    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
-        saved, body, count = _Rule.saved(ctx), ctx.body, ctx.count
+        saved, body, count = Rule.saved(ctx), ctx.body, ctx.count
         total = len(ctx.needs_input_grad) - 4
         operands, (numbers, *stacked) = saved[:total], saved[total:]
         carried, further = operands[:count], operands[count:]
-        is_carried = [_is_float(x) for x in carried]
-        needs = _flags(further, ctx.needs_input_grad[4 + count :])
+        is_carried = [is_float(x) for x in carried]
+        needs = float_flags(further, ctx.needs_input_grad[4 + count :])
         befores = [torch.cat([x.unsqueeze(0), s[:-1]]) for x, s in zip(carried, stacked, strict=True)]
-        given = _chosen(gradients, is_carried)
+        given = chosen(gradients, is_carried)
         starts = [_first_row(g, numbers[-1]) if ctx.stacks else g for g in given]
         starts = [g.clone(memory_format=torch.contiguous_format) for g in starts]
-        sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, needs)]
+        sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in chosen(further, needs)]
         steps = given if ctx.stacks else []
 
         def goes_on(number: Tensor, *_values: object) -> Tensor:
@@ -321,7 +238,7 @@ class _WhileLoop(_Rule):
         graphs = (ctx.keys.graph(f, (*loop, *invariant)) for f in (goes_on, step))
         _, *found = _OPERATORS.while_loop(*graphs, loop, invariant)
         first, second = found[: len(starts)], found[len(starts) :]
-        return None, None, None, None, *_spread(first, is_carried), *_spread(second, needs)
+        return None, None, None, None, *spread(first, is_carried), *spread(second, needs)
 
 
 def _first_row(gradient: Tensor, iterations: Tensor) -> Tensor:
@@ -349,14 +266,14 @@ def while_loop(
     if not needs_gradient(operands):
         functions = _with_rules(test), _with_rules(body)
         return operator(*functions, tuple(operands[:count]), tuple(operands[count:]))
-    return _apply(_WhileLoop, operator is not _OPERATORS.while_loop, test, body, count, *operands)
+    return apply_rule(_WhileLoop, operator is not _OPERATORS.while_loop, test, body, count, *operands)
 
 
-class _Scan(_Rule):
+class _Scan(Rule):
     """The gradient of ``scan`` is a scan in reverse. The forward saves the carried values of all iterations."""
 
     @staticmethod
-    def forward(ctx: _Context, body: Body, counts: tuple[int, int], *operands: Tensor) -> tuple[Any, ...]:
+    def forward(ctx: Context, body: Body, counts: tuple[int, int], *operands: Tensor) -> tuple[Any, ...]:
         """Call the operator, with the carried values before each iteration as further results."""
         carries, slices = counts
 
@@ -372,31 +289,31 @@ class _Scan(_Rule):
             everything = _OPERATORS.scan(step, list(init), list(xs), tuple(further))
         results = tuple(everything[: len(everything) - carries])
         ctx.body, ctx.counts = body, counts
-        _Rule.save(ctx, (*operands, *everything[len(everything) - carries :]))
-        ctx.floats = [_is_float(x) for x in results]
-        ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not _is_float(x)))
+        Rule.save(ctx, (*operands, *everything[len(everything) - carries :]))
+        ctx.floats = [is_float(x) for x in results]
+        ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not is_float(x)))
         return results
 
     @staticmethod
-    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
         body, (carries, slices) = ctx.body, ctx.counts
-        saved = _Rule.saved(ctx)
+        saved = Rule.saved(ctx)
         total = len(ctx.needs_input_grad) - 2
         operands, before = saved[:total], saved[total:]
         init, xs = operands[:carries], operands[carries : carries + slices]
         further = operands[carries + slices :]
         needs = ctx.needs_input_grad[2:]
-        is_carried = [_is_float(x) for x in init]
-        need_xs = _flags(xs, needs[carries : carries + slices])
-        need_further = _flags(further, needs[carries + slices :])
+        is_carried = [is_float(x) for x in init]
+        need_xs = float_flags(xs, needs[carries : carries + slices])
+        need_further = float_flags(further, needs[carries + slices :])
         starts = [
-            g.clone(memory_format=torch.contiguous_format) for g in _chosen(gradients[:carries], is_carried)
+            g.clone(memory_format=torch.contiguous_format) for g in chosen(gradients[:carries], is_carried)
         ]
         sums = [
-            torch.zeros_like(x, memory_format=torch.contiguous_format) for x in _chosen(further, need_further)
+            torch.zeros_like(x, memory_format=torch.contiguous_format) for x in chosen(further, need_further)
         ]
-        steps = _chosen(gradients[carries:], ctx.floats[carries:])
+        steps = chosen(gradients[carries:], ctx.floats[carries:])
         rows = [torch.flip(x, (0,)) for x in (*before, *xs, *steps)]
 
         def step(*values: Tensor) -> tuple[Any, ...]:
@@ -416,9 +333,9 @@ class _Scan(_Rule):
         return (
             None,
             None,
-            *_spread(found[:first], is_carried),
-            *_spread(of_xs, need_xs),
-            *_spread(found[first:last], need_further),
+            *spread(found[:first], is_carried),
+            *spread(of_xs, need_xs),
+            *spread(found[first:last], need_further),
         )
 
 
@@ -439,9 +356,7 @@ def _has_torchs_rule(body: Any, operands: Values) -> bool:
     """
     if _INSIDE.get() or not all(isinstance(operand, Tensor) for operand in operands):
         return False
-    return (
-        all(map(_is_float, _results_of(body))) and not _writes(body) and not _has_operators_or_numbers(body)
-    )
+    return all(map(is_float, _results_of(body))) and not _writes(body) and not _has_operators_or_numbers(body)
 
 
 def _writes(body: Any) -> bool:
@@ -472,7 +387,7 @@ def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
     carries, slices = len(init), len(xs)
     has_torchs_rule = len(_results_of(body)) > carries and _has_torchs_rule(body, operands)
     if not has_torchs_rule and needs_gradient(operands):
-        return _apply(_Scan, body, (carries, slices), *operands)
+        return apply_rule(_Scan, body, (carries, slices), *operands)
     rest = tuple(operands[carries + slices :])
     return _OPERATORS.scan(_with_rules(body), operands[:carries], operands[carries : carries + slices], rest)
 
@@ -481,11 +396,12 @@ def map_(body: Body, xs: Values, further: Values) -> Any:
     """Call the operator of ``map``, by torch's rule of its gradient if the rule applies."""
     operands = _apart((*xs, *further))
     if not _has_torchs_rule(body, operands) and needs_gradient(operands):
-        return _apply(_Scan, body, (0, len(xs)), *operands)
+        return apply_rule(_Scan, body, (0, len(xs)), *operands)
     return _OPERATORS.map_impl(_with_rules(body), operands[: len(xs)], tuple(operands[len(xs) :]))
 
 
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
+    _OPERATORS.associative_scan: associative_scan,
     _OPERATORS.cond: cond,
     _OPERATORS.while_loop: while_loop,
     _OPERATORS.while_loop_stack_output: partial(while_loop, operator=_OPERATORS.while_loop_stack_output),
