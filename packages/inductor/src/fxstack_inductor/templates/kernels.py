@@ -42,5 +42,5 @@ def triton_kernel(kernel: Kernel, name: str, config: KernelConfig | None = None)
 
 
 def _named(text: str, placeholder: str, name: str) -> str:
-    """Return the function ``placeholder`` under another name."""
-    return text.replace(f"def {placeholder}(", f"def {name}(", 1)
+    """Return the function ``placeholder`` under another name, which the names of its own functions begin with."""
+    return text.replace(placeholder, name)
