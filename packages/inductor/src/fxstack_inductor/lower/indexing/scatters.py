@@ -43,6 +43,14 @@ def _to_dtype(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
     return ctx.pointwise(x.shape, dtype, lambda index: read(x, index))
 
 
+def _sum_dtype(ctx: Context, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which a scatter adds elements that eager rounds after each sum on a CPU.
+
+    GPUs add half precision in float32: atomic sums of half-precision numbers would be slower and less exact.
+    """
+    return value_dtype(dtype) if ctx.target.many_threads else dtype
+
+
 def _filled(ctx: Context, shape: Sequence[Expr], dtype: torch.dtype, value: float) -> Pointwise:
     """Return a tensor filled with a number, which a scatter may change."""
     return ctx.pointwise(shape, dtype, lambda _: constant(value, value_dtype(dtype)))
@@ -183,7 +191,7 @@ def index_add(ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alp
 
     # Eager accumulates unscaled rows like scatter_add; it adds other slices one by one and rounds each sum.
     wide = len(x.shape) > 1 and wrap(dim, len(x.shape)) == 0 and alpha == 1
-    init = _copy_to_change(ctx, x, value_dtype(x.dtype) if wide else None)
+    init = _copy_to_change(ctx, x, value_dtype(x.dtype) if wide else _sum_dtype(ctx, x.dtype))
     return _to_dtype(ctx, _slices(ctx, "add", init, dim, index, value), x.dtype)
 
 
@@ -219,7 +227,10 @@ def index_put(
 
     if len(values.shape) > len(places.shape):
         raise NotLowered("values of more dimensions than the indices pick")
-    return ctx.scatter("add" if accumulate else "set", _copy_to_change(ctx, x), places.shape, put)
+    if not accumulate:
+        return ctx.scatter("set", _copy_to_change(ctx, x), places.shape, put)
+    init = _copy_to_change(ctx, x, _sum_dtype(ctx, x.dtype))
+    return _to_dtype(ctx, ctx.scatter("add", init, places.shape, put), x.dtype)
 
 
 def _masked_put(
@@ -257,5 +268,6 @@ def embedding_backward(
         added = Call("where", (counts, value, like(value, 0)), value.dtype)
         return [Indirect(row_in_range, rows, known=True), index[rank]], added
 
-    init = _filled(ctx, ctx.sizes(), grad.dtype, 0)
-    return ctx.scatter("add", init, [*indices.shape, grad.shape[-1]], put)
+    init = _filled(ctx, ctx.sizes(), _sum_dtype(ctx, grad.dtype), 0)
+    total = ctx.scatter("add", init, [*indices.shape, grad.shape[-1]], put)
+    return _to_dtype(ctx, total, grad.dtype)

@@ -40,7 +40,7 @@ class ScanText:
                 return []
             kinds = [self._register(arg) for arg in value.args]
             parts = [(kind, f"state{k}_{j}", "0") for j, kind in enumerate(kinds)]
-            parts.append(("bool", f"begun{k}", "false"))
+            parts.append(("bool", f"started{k}", "false"))
         elif value.op.startswith("arg"):
             best = REGISTER[self.kernel.values[value.args[0]].dtype]
             parts = [(best, f"best{k}", "0"), ("int64_t", f"state{k}", "-1")]
@@ -96,9 +96,9 @@ class ScanText:
             (self._register(arg), texts[at]) for arg, at in zip(scan.args, combine.results, strict=True)
         ]
         lines += [f"const {kind} next{j} = {text};" for j, (kind, text) in enumerate(results)]
-        begun = f"begun{first}{self.at}"
+        started = f"started{first}{self.at}"
         sets = [
-            f"{state} = {begun} ? next{j} : {x};"
+            f"{state} = {started} ? next{j} : {x};"
             for j, (state, x) in enumerate(zip(states, operands, strict=True))
         ]
-        return ["{", *lines, *sets, f"{begun} = true;", "}", result]
+        return ["{", *lines, *sets, f"{started} = true;", "}", result]
