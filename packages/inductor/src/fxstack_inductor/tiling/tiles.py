@@ -182,7 +182,10 @@ def _along_outer(kernel: Kernel) -> bool:
         return False
     outer, inner = kernel.outer[-1].var, kernel.inner[-1].var
     loads = [v for v in kernel.values if isinstance(v, Load)]
-    across = sum(v.index.coefficient(outer) == 1 for v in loads)
+    # A number that all elements of a row share is read once for the row.
+    loops = {loop.var for loop in kernel.inner}
+    varying = [v for v in loads if not loops.isdisjoint(v.index.variables)]
+    across = sum(v.index.coefficient(outer) == 1 for v in varying)
     along = sum(v.index.coefficient(inner) == 1 for v in loads)
     return across > along
 

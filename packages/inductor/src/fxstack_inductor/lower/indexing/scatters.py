@@ -14,9 +14,20 @@ from typing import Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import Expr, as_expr
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr
 from fxstack_inductor.ir.expr_forms import decided
-from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Call,
+    Const,
+    Coord,
+    Index,
+    Indirect,
+    Node,
+    Pointwise,
+    resolve,
+    value_dtype,
+)
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import Context, TensorOrScalar, broadcast_coords, cast, constant, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like, masked_fill
@@ -72,6 +83,36 @@ def _along(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, valu
     return ctx.scatter(op, init, indices.shape, put)
 
 
+def _compared(ctx: Context, op: str, x: Node, dim: int, indices: Node, value: Value) -> Node | None:
+    """Scatter one element of each row along ``dim`` into a tensor that is filled with a number, as a comparison.
+
+    ``where(index == position, value, number)`` needs no memory for the filled tensor, and operators after the scatter
+    can use it in the same loops. Return None for other scatters: a comparison would write all elements of ``x``.
+    """
+    base = resolve(x, x.index)[0]
+    if not x.shape or len(indices.shape) != len(x.shape):
+        return None
+    if not isinstance(base, Pointwise) or not isinstance(base.body, Const):
+        return None
+    at = wrap(dim, len(x.shape))
+    rows = [(n, m) for k, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True)) if k != at]
+    if indices.shape[at] != 1 or any(decided("eq", n, m) is not True for n, m in rows):
+        return None
+    require_elements(x)
+    positions = ctx.pointwise([x.shape[at]], torch.int64, lambda index: Index(index[0]))
+    register = value_dtype(x.dtype)
+
+    def body(index: Sequence[Expr]) -> Body:
+        row = [ZERO if k == at else i for k, i in enumerate(index)]
+        # The look-up checks the range of the index, as a scatter does.
+        place = read(positions, [Indirect(index_element(indices, row), x.shape[at], wraps=False)])
+        new, old = cast(value(row), register), read(x, index)
+        new = call("add", old, new) if op == "add" else new
+        return Call("where", (call("eq", place, Index(index[at]), dtype=BOOL), new, old), register)
+
+    return ctx.pointwise(x.shape, x.dtype, body)
+
+
 def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
     """Return the function from coordinates to an element of ``src``, a tensor or one number for all elements."""
     if isinstance(src, Node):
@@ -81,7 +122,9 @@ def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
 
 @rule("scatter.src", "scatter.value")
 def scatter(ctx: Context, x: Node, dim: int, index: Node, src: TensorOrScalar) -> Node:
-    return _along(ctx, "set", _copy_to_change(ctx, x), dim, index, _source(src, x.dtype))
+    value = _source(src, x.dtype)
+    compared = _compared(ctx, "set", x, dim, index, value)
+    return compared or _along(ctx, "set", _copy_to_change(ctx, x), dim, index, value)
 
 
 @rule("scatter.reduce", "scatter.value_reduce")
@@ -95,7 +138,8 @@ def scatter_combined(
 
 @rule("scatter_add.default")
 def scatter_add(ctx: Context, x: Node, dim: int, index: Node, src: Node) -> Node:
-    return _accumulated(ctx, "add", x, dim, index, _source(src, x.dtype))
+    value = _source(src, x.dtype)
+    return _compared(ctx, "add", x, dim, index, value) or _accumulated(ctx, "add", x, dim, index, value)
 
 
 def _accumulated(ctx: Context, op: str, x: Node, dim: int, index: Node, value: Value) -> Node:
