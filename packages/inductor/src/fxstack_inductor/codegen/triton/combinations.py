@@ -82,7 +82,7 @@ class Combinations:
         return [_state(dtype) for dtype in self._dtypes(scan)]
 
     def _dtypes(self, scan: Scan) -> tuple[torch.dtype, ...]:
-        return tuple(self._kernel.values[arg].dtype for arg in scan.args)  # type: ignore[union-attr]
+        return tuple(self._kernel.values[arg].dtype for arg in scan.args)
 
     def _function(self, scan: Scan) -> str:
         """Return the name of the function of a scan."""

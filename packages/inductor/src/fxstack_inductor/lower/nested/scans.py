@@ -63,17 +63,17 @@ def _rule(rules: Rules) -> Callable[..., tuple[Node, ...]]:
         if not isinstance(function, GraphModule) or any(x.shape != xs[0].shape for x in xs):
             raise NotLowered("a scan of tensors of different shapes, or by a function that is no graph")
         program = lower_graph(function, rules, ctx.options, ctx.target)
-        _require_elements(program, xs)
+        outputs = _element_outputs(program, xs)
         names = program.parameters
-        operands = {program.inputs[name]: k for k, name in enumerate(names[: 2 * len(xs)])}
-        others = {
+        operands: dict[Node, int] = {program.inputs[name]: k for k, name in enumerate(names[: 2 * len(xs)])}
+        others: dict[Node, Node] = {
             program.inputs[name]: value
             for name, value in zip(names[2 * len(xs) :], further, strict=True)
             if isinstance(value, Node)
         }
         made = Pointwise(name="", layout=xs[0].layout, body=Const(0, torch.int64))
         elements = _Elements(operands, others, made.index[1:])
-        results = [elements.of(node, elements.index) for node in program.outputs]
+        results = [elements.of(node, elements.index) for node in outputs]
         combined = _Combined(results, len(xs))
 
         def body(coords: Sequence[Expr]) -> Body:
@@ -97,16 +97,21 @@ def _rule(rules: Rules) -> Callable[..., tuple[Node, ...]]:
     return rule
 
 
-def _require_elements(program: Program, xs: Sequence[Node]) -> None:
-    """Raise ``NotLowered`` unless the function computes elements like those of ``xs``, without reductions or calls."""
+def _element_outputs(program: Program, xs: Sequence[Node]) -> list[Node]:
+    """Return the results of the function.
+
+    Raises:
+        NotLowered: the results are not like slices of ``xs``, or need reductions or calls.
+    """
     for step in program.steps:
         if not isinstance(step, (Pointwise, View)):
             raise NotLowered(f"a scan by a function that needs {step.name}")
-    results = program.outputs
-    if len(results) != len(xs) or not all(isinstance(node, Node) for node in results):
+    results = [node for node in program.outputs if isinstance(node, Node)]
+    if len(results) != len(xs):
         raise NotLowered("a scan by a function of another number of results")
     if any(node.dtype != x.dtype or node.shape != x.shape[1:] for node, x in zip(results, xs, strict=True)):
         raise NotLowered("a scan by a function whose results are not like its operands")
+    return results
 
 
 @dataclass
@@ -170,7 +175,7 @@ class _Combined:
         self.constants = tuple(dict.fromkeys(parts))
         total = count + len(self.constants)
         self._places = {part: total + count + k for k, part in enumerate(self.constants)}
-        self._operands = (*range(count), *range(total, total + count))
+        self._operands: tuple[int, ...] = (*range(count), *range(total, total + count))
         self._first = 2 * total
         self._values: dict[Constant | Compute, int] = {}
         self._positions: dict[int, int] = {}
@@ -194,10 +199,11 @@ class _Combined:
             case Call(op, (Const(number),)) if op == OPERAND:
                 return self._operands[int(number)]
             case Call(op, args, dtype):
-                return self._emit(Compute(op, tuple(map(self._position, args)), dtype))
+                positions = tuple(self._position(arg) for arg in args)
+                return self._emit(Compute(op, positions, dtype))
             case Masked(mask, inner, other):
-                args = tuple(map(self._position, (mask, inner, other)))
-                return self._emit(Compute("where", args, body.dtype))
+                positions = tuple(self._position(part) for part in (mask, inner, other))
+                return self._emit(Compute("where", positions, body.dtype))
             case _:
                 raise AssertionError("an element without operands is scanned")
 
