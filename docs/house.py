@@ -415,11 +415,12 @@ MEASURES = [
     Measure("commits", "p90 of source files a commit", None, None, files_per_commit),
     # The limits of lines only fall: lower a limit whenever its number falls. Docstrings and comments are counted apart
     # (2026-11-28), because a limit on all lines set a price on each explanation. Operators that call functions
-    # (gradient rules, shared regions, loops in generated code; 2026-11-29) added 5,700 lines.
+    # (gradient rules, shared regions, loops in generated code; 2026-11-29) added 5,700 lines; kernels for associative
+    # scans, embeddings and batch norms on CUDA, launches of several kernels, and derived loops (2026-11-29) added 905.
     Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
     Measure("c_files", "C files over 500 lines", 0, long_c_files),
     Measure("c_lines", "lines of C", 6_428, None, lines_of_c),
-    Measure("code", "lines of code, C included", 84_967, None, lambda: lines_of_code() + lines_of_c()),
+    Measure("code", "lines of code, C included", 85_872, None, lambda: lines_of_code() + lines_of_c()),
     Measure("lines", "lines of source, C included", None, None, lambda: lines() + lines_of_c()),
 ]
 

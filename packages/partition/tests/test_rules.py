@@ -196,3 +196,16 @@ def test_an_unknown_solver_is_an_error():
     joint = trace_joint(lambda x: x.exp(), rand(3))
     with pytest.raises(LookupError, match="no minimum-cut solver is called 'magic'; known are"):
         partition(joint, options=PartitionOptions(solver="magic"))
+
+
+def test_a_narrow_value_is_saved_in_place_of_its_conversion():
+    def fn(x, w):
+        product = x.bfloat16() @ w.bfloat16()
+        wide = product.view(-1, 8).float()
+        return product, (wide.cos() - wide.amax(1, keepdim=True)).sum()
+
+    joint = trace_joint(fn, rand(8, 4), rand(4, 8))
+    unsaved = (joint.signature.outputs[0].name,)
+    joint = replace(joint, signature=replace(joint.signature, unsaved=unsaved))
+    saved = partition(joint).forward.graph_module(rand(8, 4), rand(4, 8))[2:]
+    assert not any(value.dtype is torch.float32 and value.shape == (8, 8) for value in saved)

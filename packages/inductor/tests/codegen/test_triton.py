@@ -293,6 +293,25 @@ def test_scatters_equal_eager(fn):
     check(fn, x, PLACES)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, i: torch.zeros(7, 5, dtype=x.dtype).index_put((i,), x[:6], accumulate=True) + 1,
+        lambda x, i: x.index_put((i, i.clamp(max=4)), x[:6, 0], accumulate=True),
+        lambda x, i: x.index_add(1, i[:3].clamp(max=4), x[:, :3] * 2, alpha=2),
+        lambda x, i: torch.ops.aten.embedding_dense_backward(x[:6], i, 7, 2, False),
+        lambda x, i: torch.ops.aten.embedding_dense_backward(x[None, :6], i[None], 7, -1, False) * 2,
+    ],
+)
+def test_half_precision_adds_in_float32(fn, dtype):
+    x = randn(7, 5, dtype=dtype)
+    lowered = lower(graph_of(fn, x, PLACES), target="cuda")
+    assert not lowered.plan.program.fallbacks
+    assert "tl.atomic_add" in lowered.triton
+    check(fn, x, PLACES, rtol=0.02, atol=0.02)
+
+
 def scatter_reason(fn, *inputs):
     (fallback,) = lower(graph_of(fn, *inputs), target="cuda").plan.program.fallbacks
     return fallback.reason

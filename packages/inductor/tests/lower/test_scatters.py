@@ -128,6 +128,35 @@ def test_negative_indices_of_scatter_raise():
         compiled(WIDE, index)
 
 
+ONE_EACH = {
+    "numbers": lambda x, i: torch.zeros_like(x).scatter(1, i, -1.0) * x,
+    "elements": lambda x, i: torch.full_like(x, 0.5).scatter(1, i, x),
+    "sums": lambda x, i: torch.full_like(x, 0.5).scatter_add(1, i, x[:, 1:2]) + x,
+    "through a view": lambda x, i: torch.zeros(7, 1, 5).expand(7, 11, 5).scatter(1, i, 2.0) - x,
+    "booleans": lambda x, i: torch.zeros_like(x, dtype=torch.bool).scatter(1, i, True) & (x > 0),
+    "other index dtype": lambda x, i: F.one_hot(i[:, 0], 11) * x[:, :, :1].transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_element_of_each_row_is_a_comparison(name, dtype):
+    compiled = check(ONE_EACH[name], X.to(dtype), places(1, 7, 1, 5))
+    assert len(kernels(compiled)) == 1
+
+
+@pytest.mark.parametrize("bad", [11, -1])
+def test_a_comparison_checks_the_index(bad):
+    compiled = check(lambda x, i: torch.zeros_like(x).scatter(1, i, 1.0) * x, X, places(1, 7, 1, 5))
+    with pytest.raises(RuntimeError, match=f"index {bad} is out of bounds for dimension 1 with size 11"):
+        compiled(X, torch.full((7, 1, 5), bad))
+
+
+def test_scatters_into_other_tensors_store_single_elements():
+    compiled = check(lambda x, i: x.scatter(1, i, 1.0), X, places(1, 7, 1, 5))
+    assert "scatter" in str(compiled.lowered.plan.program) or len(kernels(compiled)) == 2
+
+
 @pytest.mark.parametrize("padding", [None, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_gradient_of_an_embedding(padding, dtype):

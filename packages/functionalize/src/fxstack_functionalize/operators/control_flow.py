@@ -9,7 +9,7 @@ again, so torch's rules of ``scan`` and ``map`` stay where they apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -23,24 +23,21 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Target
 
-from fxstack_functionalize.operators.gradient_rules import Rule, RuleContext, apply_rule
+from fxstack_functionalize.operators.associative_scans import associative_scan
+from fxstack_functionalize.operators.gradient_rules import (
+    Body,
+    Rule,
+    RuleContext,
+    Values,
+    apply_rule,
+    float_flags,
+    needs_gradient,
+)
 from fxstack_functionalize.torch_compat import AutoDispatchBelowAutograd
 from fxstack_functionalize.tracer.engine import storage_key
 from fxstack_interchange.torch_facts.derivatives import as_gradient, chosen, is_float, spread
 
-Body = Callable[..., Any]
-Values = Sequence[Any]
 _OPERATORS = torch.ops.higher_order
-
-
-def needs_gradient(values: Iterable[object]) -> bool:
-    """Return whether an operator of ``values`` gets a gradient."""
-    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
-
-
-def _flags(values: Values, needs: Iterable[bool]) -> list[bool]:
-    """Return for each value whether it is a tensor with a gradient that is needed."""
-    return [need and is_float(value) for value, need in zip(values, needs, strict=True)]
 
 
 _INSIDE: ContextVar[bool] = ContextVar("inside of a nested graph", default=False)
@@ -124,7 +121,7 @@ class _Cond(Rule):
     def backward(ctx: RuleContext, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
         operands = Rule.saved(ctx)
-        needs = _flags(operands, ctx.needs_input_grad[3:])
+        needs = float_flags(operands, ctx.needs_input_grad[3:])
         args = (*operands, *chosen(gradients, ctx.floats))
         count = len(operands)
 
@@ -200,7 +197,7 @@ class _WhileLoop(Rule):
         operands, (numbers, *stacked) = saved[:total], saved[total:]
         carried, further = operands[:count], operands[count:]
         is_carried = [is_float(x) for x in carried]
-        needs = _flags(further, ctx.needs_input_grad[4 + count :])
+        needs = float_flags(further, ctx.needs_input_grad[4 + count :])
         befores = [torch.cat([x.unsqueeze(0), s[:-1]]) for x, s in zip(carried, stacked, strict=True)]
         given = chosen(gradients, is_carried)
         starts = [_first_row(g, numbers[-1]) if ctx.stacks else g for g in given]
@@ -298,8 +295,8 @@ class _Scan(Rule):
         further = operands[carries + slices :]
         needs = ctx.needs_input_grad[2:]
         is_carried = [is_float(x) for x in init]
-        need_xs = _flags(xs, needs[carries : carries + slices])
-        need_further = _flags(further, needs[carries + slices :])
+        need_xs = float_flags(xs, needs[carries : carries + slices])
+        need_further = float_flags(further, needs[carries + slices :])
         starts = [
             g.clone(memory_format=torch.contiguous_format) for g in chosen(gradients[:carries], is_carried)
         ]
@@ -394,6 +391,7 @@ def map_(body: Body, xs: Values, further: Values) -> Any:
 
 
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
+    _OPERATORS.associative_scan: associative_scan,
     _OPERATORS.cond: cond,
     _OPERATORS.while_loop: while_loop,
     _OPERATORS.while_loop_stack_output: partial(while_loop, operator=_OPERATORS.while_loop_stack_output),

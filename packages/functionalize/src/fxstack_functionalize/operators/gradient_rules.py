@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -20,6 +20,16 @@ from fxstack_interchange.torch_facts.derivatives import is_float
 
 Body = Callable[..., Any]
 Values = Sequence[Any]
+
+
+def needs_gradient(values: Iterable[object]) -> bool:
+    """Return whether an operator of ``values`` gets a gradient."""
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
+
+
+def float_flags(values: Values, needs: Iterable[bool]) -> list[bool]:
+    """Return for each value whether it is a tensor with a gradient that is needed."""
+    return [need and is_float(value) for value, need in zip(values, needs, strict=True)]
 
 
 class DispatchKeys:

@@ -119,10 +119,25 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Combine:
+    """An associative function of two tuples of ``count`` numbers, for a scan of ``count`` values at once."""
+
+    values: tuple[Constant | Compute, ...]
+    """The first of ``values`` has position ``2 * count``, behind the left and the right operands."""
+    results: tuple[int, ...]
+    """Positions of the results."""
+
+    @property
+    def count(self) -> int:
+        return len(self.results)
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """``op`` over the inner points from the first to the current point; the running value has dtype ``state``.
 
-    ``op`` is an operation of ``ir.ordered.Scan``; argmax and argmin take (value, position).
+    ``op`` is an operation of ``ir.ordered.Scan``; argmax and argmin take (value, position), and ``combine`` takes the
+    values of the function ``combine``, of which the scan is result ``part``.
     """
 
     op: str
@@ -130,6 +145,8 @@ class Scan:
     """Positions of the operands."""
     dtype: torch.dtype
     state: torch.dtype
+    combine: Combine | None = None
+    part: int = 0
 
 
 Value = Constant | IndexValue | Load | Check | Compute | Reduce | Scan

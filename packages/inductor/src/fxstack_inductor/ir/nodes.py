@@ -10,8 +10,8 @@ explicit ``round`` operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -152,6 +152,29 @@ def walk(body: Body, parts: Callable[[Body], Iterable[Body]] = children) -> Iter
             seen.add(id(part))
             yield part
             stack.extend(reversed(tuple(parts(part))))
+
+
+def substituted(body: Body, mapping: Mapping[Var, Expr]) -> Body:
+    """Return ``body`` with variables replaced in all coordinates."""
+    match body:
+        case Const():
+            return body
+        case Index(expr, dtype):
+            return Index(expr.subs(mapping), dtype)
+        case Call(op, args, dtype):
+            return Call(op, tuple(substituted(arg, mapping) for arg in args), dtype)
+        case Masked(mask, inner, other):
+            return Masked(substituted(mask, mapping), substituted(inner, mapping), other)
+        case Read(node, coords):
+            return Read(
+                node,
+                tuple(
+                    replace(c, body=substituted(c.body, mapping))
+                    if isinstance(c, Indirect)
+                    else c.subs(mapping)
+                    for c in coords
+                ),
+            )
 
 
 # --- nodes --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 
 from fxstack_inductor.ir.expr import Expr, loop_var
+from fxstack_inductor.ir.kernel import Combine
 from fxstack_inductor.ir.nodes import Body, Computed, Coord, Node, Read, Shape, walk
 
 PERSISTENT = 8192
@@ -54,9 +55,13 @@ class Scan(Computed):
     """Element ``i0, i1, ...`` is ``op`` over ``body`` at all positions along ``axis`` up to the element's position.
 
     ``op`` is ``sum``, ``prod``, ``max``, ``min`` or ``logaddexp``; ``argmax`` and ``argmin`` give the last
-    position of the extreme so far. The running value has dtype ``state``.
+    position of the extreme so far. The running value has dtype ``state``. ``combine`` runs several values at once:
+    ``body`` is a call ``tuple`` of these values, the function ``combine`` joins two tuples, and the tensor is its result
+    ``part``.
     """
 
     op: str
     axis: int
     state: torch.dtype
+    combine: Combine | None = None
+    part: int = 0

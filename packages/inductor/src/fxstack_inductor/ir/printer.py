@@ -68,8 +68,9 @@ def show_value(value: Value) -> str:
             return f"{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
         case Reduce(op, args, dtype):
             return f"reduce.{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
-        case Scan(op, args, dtype):
-            return f"scan.{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
+        case Scan(op, args, dtype, _, combine, part):
+            of_part = "" if combine is None else f"[{part}]"
+            return f"scan.{op}({', '.join(f'v{k}' for k in args)}){of_part}: {_dtype(dtype)}"
 
 
 def show_tensor(node: Node) -> str:

@@ -22,7 +22,7 @@ from fxstack_inductor.ir.printer import show_kernel
 REDUCTIONS = frozenset({"sum", "dot", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 
 
-SCANS = frozenset({"sum", "prod", "max", "min", "argmax", "argmin", "logaddexp"})
+SCANS = frozenset({"sum", "prod", "max", "min", "argmax", "argmin", "logaddexp", "combine"})
 SCATTERS = frozenset({"", "set", "add", "mul", "max", "min"})
 
 
@@ -72,7 +72,9 @@ def _reduction(kernel: Kernel, name: str, value: Reduce | Scan) -> Iterator[str]
         yield f"{name} is an unknown reduction, {value.op}"
     if not kernel.inner:
         yield f"{name} reduces, but there are no inner loops"
-    if len(value.args) != (2 if value.op.startswith("arg") else 1):
+    combine = value.combine if isinstance(value, Scan) else None
+    count = combine.count if combine is not None else 2 if value.op.startswith("arg") else 1
+    if len(value.args) != count:
         yield f"{name}: {value.op} of {len(value.args)} values"
 
 

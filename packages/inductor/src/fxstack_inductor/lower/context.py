@@ -10,6 +10,7 @@ import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, product
+from fxstack_inductor.ir.kernel import Combine
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -141,8 +142,12 @@ class Context:
         make_body: Callable[[tuple[Expr, ...]], Body],
         *,
         state: torch.dtype,
+        combine: Combine | None = None,
+        part: int = 0,
     ) -> Scan:
         """Accumulate ``make_body(coordinates)`` along ``axis`` by ``op``; the running value has dtype ``state``.
+
+        ``combine`` and ``part``: see ``Scan``.
 
         Raises:
             NotLowered: a single long row on a GPU.
@@ -154,7 +159,15 @@ class Context:
                 raise NotLowered(f"a scan over more than {PERSISTENT} elements in one row on a GPU")
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
-        node = Scan(**self._common(layout), body=placeholder, op=op, axis=axis, state=state)
+        node = Scan(
+            **self._common(layout),
+            body=placeholder,
+            op=op,
+            axis=axis,
+            state=state,
+            combine=combine,
+            part=part,
+        )
         node.body = make_body(node.index)
         self.nodes.append(node)
         return node

@@ -16,6 +16,7 @@ from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sum
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.nested.graphs import NestedGraphs
+from fxstack_inductor.lower.nested.scans import scan_rules
 from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rules import RULES
@@ -97,7 +98,7 @@ def lower_operators(state: Lowering) -> Lowering:
         RULES,
         state.options,
         state.target,
-        state.chosen,
+        {**scan_rules(state.graph_module, RULES), **state.chosen},
         nested=state.nested,
         prefix=state.prefix,
     )

@@ -168,8 +168,16 @@ class Builder:
 
     def _scan(self, node: Scan, placement: Placement) -> int:
         """Emit a scan along the inner loop, and return its position."""
-        value = self.body(node.body, substitution(node.index, placement.coords), None)
+        environment: dict[Var, Expr | int] = dict(substitution(node.index, placement.coords))
         along = placement.coords[node.axis]
+        if node.combine is not None:
+            assert isinstance(node.body, Call)
+            args = tuple(self.body(part, environment, None) for part in node.body.args)
+            if not along.variables:
+                return args[node.part]
+            dtype = value_dtype(node.dtype)
+            return self.emit(ScanValue(node.op, args, dtype, node.state, node.combine, node.part))
+        value = self.body(node.body, environment, None)
         dtype, positional = value_dtype(node.dtype), node.op in ARG_REDUCTIONS
         if not along.variables:
             # One element: there is no previous element.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from fxstack_inductor.codegen.triton import ops as triton_ops
@@ -47,4 +46,4 @@ def triton_kernel(kernel: Kernel, name: str, config: KernelConfig | None = None)
 
 def _named(text: str, placeholder: str, name: str) -> str:
     """Return the function ``placeholder``, and the functions of its parts, under other names."""
-    return re.sub(rf"\b{placeholder}(?=(_\d+)?\()", name, text)
+    return text.replace(placeholder, name)

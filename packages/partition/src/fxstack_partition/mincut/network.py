@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.narrow import narrow_dtype
-from fxstack_partition.joint.ops import OpKind, is_symbolic_value
+from fxstack_partition.joint.ops import OpKind, base_name, is_symbolic_value
 from fxstack_partition.joint.record import alias_root
 from fxstack_partition.optional import networkx
 from fxstack_partition.options import PartitionOptions
@@ -248,8 +249,16 @@ class Weights:
         if dtype is not None:
             # The narrow copy is written in addition to the value itself.
             size, written = size // value.dtype.itemsize * dtype.itemsize, not self._traffic
-        tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1
+        # Among equal costs, a value costs less memory than its conversion to a wider dtype.
+        tie = 3 if _widens(node) else 2 if self._facts.kinds[node] is OpKind.VIEW else 1
         return size * BYTE * (1 if written else 2) + tie
+
+
+def _widens(node: Node) -> bool:
+    """Whether ``node`` converts a tensor to a dtype of more bytes."""
+    source = node.args[0] if base_name(node.target) in {"_to_copy", "convert_element_type"} else None
+    value = source.meta.get("val") if isinstance(source, Node) else None
+    return isinstance(value, torch.Tensor) and node.meta["val"].itemsize > value.itemsize
 
 
 def _materialized(facts: JointFacts) -> frozenset[Node]:

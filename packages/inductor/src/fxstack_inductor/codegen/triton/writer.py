@@ -14,6 +14,7 @@ import torch
 from fxstack_inductor.codegen.index_text import triton_index, wide_index
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
+from fxstack_inductor.codegen.triton.combinations import LAST, Combinations
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var
@@ -60,6 +61,7 @@ class KernelWriter(CodeWriter):
         self.pointers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
         self.inner_vars = frozenset(loop.var for loop in kernel.inner)
         self.outer_vars = frozenset(loop.var for loop in kernel.outer)
+        self.combined = Combinations(kernel)
 
     def function(self, name: str) -> str:
         """Return the Triton function ``name``, in the structure that the tiling chose."""
@@ -81,7 +83,8 @@ class KernelWriter(CodeWriter):
             *number,
             *(f"{c}: tl.constexpr" for c in constants),
         ]
-        return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+        text = "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+        return self.combined.functions(text, name)
 
     # axes
 
@@ -181,6 +184,7 @@ class KernelWriter(CodeWriter):
         ]
         for k in reduces:
             self._declare(k)
+        self.combined.begin_pass()
         for k in needed:
             if isinstance(scan := self.kernel.values[k], Scan):
                 self._carry(k, scan)
@@ -201,6 +205,10 @@ class KernelWriter(CodeWriter):
 
     def _value(self, position: int) -> None:
         """Write the definition of the value at ``position``."""
+        value = self.kernel.values[position]
+        if isinstance(value, Scan) and value.combine is not None:
+            self.write_lines(self.combined.scan(position, value))
+            return
         self.line(f"v{position} = {self._expression(position)}")
 
     def _expression(self, position: int) -> str:
@@ -311,6 +319,9 @@ class KernelWriter(CodeWriter):
 
     def _carry(self, position: int, scan: Scan) -> None:
         """Declare a scan's running value before the first tile: the neutral element."""
+        if scan.combine is not None:
+            self.write_lines(self.combined.carry(position, scan))
+            return
         shape = "[XBLOCK, 1]"
         dtype = self.kernel.values[scan.args[0]].dtype
         op = "max" if scan.op == "logaddexp" else scan.op
@@ -321,7 +332,10 @@ class KernelWriter(CodeWriter):
 
     def _continue(self, position: int, scan: Scan) -> None:
         """Continue a scan from the previous tiles; the last lane of a (full) tile is the carry."""
-        last = "tl.sum(tl.where(tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1, {0}, 0), 1)[:, None]"
+        if scan.combine is not None:
+            self.write_lines(self.combined.scan(position, scan, carried=True))
+            return
+        last = LAST
         if scan.op not in POSITIONS:
             kind = triton_ops.TYPES[scan.dtype]
             self.line(f"v{position} = {SCANS[scan.op]}(c{position}, {self._scan(scan)}).to({kind})")

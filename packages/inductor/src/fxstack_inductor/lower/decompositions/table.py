@@ -69,6 +69,8 @@ def logit(x: torch.Tensor, eps: float | None = None) -> torch.Tensor:
 
 
 OWN: dict[Any, Callable[..., Any]] = {
+    # A training step then saves the maximum and the logarithm of the sum of each row, in place of all log-probabilities.
+    aten._log_softmax.default: decomposition_table[aten._log_softmax.default],
     aten.binary_cross_entropy.default: binary_cross_entropy,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,

@@ -14,9 +14,20 @@ from typing import Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import Expr, as_expr
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr
 from fxstack_inductor.ir.expr_forms import decided
-from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Call,
+    Const,
+    Coord,
+    Index,
+    Indirect,
+    Node,
+    Pointwise,
+    resolve,
+    value_dtype,
+)
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import Context, TensorOrScalar, broadcast_coords, cast, constant, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like, masked_fill
@@ -43,6 +54,14 @@ def _to_dtype(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
     return ctx.pointwise(x.shape, dtype, lambda index: read(x, index))
 
 
+def _sum_dtype(ctx: Context, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which a scatter adds elements that eager rounds after each sum on a CPU.
+
+    GPUs add half precision in float32: atomic sums of half-precision numbers would be slower and less exact.
+    """
+    return value_dtype(dtype) if ctx.target.many_threads else dtype
+
+
 def _filled(ctx: Context, shape: Sequence[Expr], dtype: torch.dtype, value: float) -> Pointwise:
     """Return a tensor filled with a number, which a scatter may change."""
     return ctx.pointwise(shape, dtype, lambda _: constant(value, value_dtype(dtype)))
@@ -64,6 +83,36 @@ def _along(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, valu
     return ctx.scatter(op, init, indices.shape, put)
 
 
+def _compared(ctx: Context, op: str, x: Node, dim: int, indices: Node, value: Value) -> Node | None:
+    """Scatter one element of each row along ``dim`` into a tensor that is filled with a number, as a comparison.
+
+    ``where(index == position, value, number)`` needs no memory for the filled tensor, and operators after the scatter
+    can use it in the same loops. Return None for other scatters: a comparison would write all elements of ``x``.
+    """
+    base = resolve(x, x.index)[0]
+    if not x.shape or len(indices.shape) != len(x.shape):
+        return None
+    if not isinstance(base, Pointwise) or not isinstance(base.body, Const):
+        return None
+    at = wrap(dim, len(x.shape))
+    rows = [(n, m) for k, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True)) if k != at]
+    if indices.shape[at] != 1 or any(decided("eq", n, m) is not True for n, m in rows):
+        return None
+    require_elements(x)
+    positions = ctx.pointwise([x.shape[at]], torch.int64, lambda index: Index(index[0]))
+    register = value_dtype(x.dtype)
+
+    def body(index: Sequence[Expr]) -> Body:
+        row = [ZERO if k == at else i for k, i in enumerate(index)]
+        # The look-up checks the range of the index, as a scatter does.
+        place = read(positions, [Indirect(index_element(indices, row), x.shape[at], wraps=False)])
+        new, old = cast(value(row), register), read(x, index)
+        new = call("add", old, new) if op == "add" else new
+        return Call("where", (call("eq", place, Index(index[at]), dtype=BOOL), new, old), register)
+
+    return ctx.pointwise(x.shape, x.dtype, body)
+
+
 def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
     """Return the function from coordinates to an element of ``src``, a tensor or one number for all elements."""
     if isinstance(src, Node):
@@ -73,7 +122,9 @@ def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
 
 @rule("scatter.src", "scatter.value")
 def scatter(ctx: Context, x: Node, dim: int, index: Node, src: TensorOrScalar) -> Node:
-    return _along(ctx, "set", _copy_to_change(ctx, x), dim, index, _source(src, x.dtype))
+    value = _source(src, x.dtype)
+    compared = _compared(ctx, "set", x, dim, index, value)
+    return compared or _along(ctx, "set", _copy_to_change(ctx, x), dim, index, value)
 
 
 @rule("scatter.reduce", "scatter.value_reduce")
@@ -87,7 +138,8 @@ def scatter_combined(
 
 @rule("scatter_add.default")
 def scatter_add(ctx: Context, x: Node, dim: int, index: Node, src: Node) -> Node:
-    return _accumulated(ctx, "add", x, dim, index, _source(src, x.dtype))
+    value = _source(src, x.dtype)
+    return _compared(ctx, "add", x, dim, index, value) or _accumulated(ctx, "add", x, dim, index, value)
 
 
 def _accumulated(ctx: Context, op: str, x: Node, dim: int, index: Node, value: Value) -> Node:
@@ -183,7 +235,7 @@ def index_add(ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alp
 
     # Eager accumulates unscaled rows like scatter_add; it adds other slices one by one and rounds each sum.
     wide = len(x.shape) > 1 and wrap(dim, len(x.shape)) == 0 and alpha == 1
-    init = _copy_to_change(ctx, x, value_dtype(x.dtype) if wide else None)
+    init = _copy_to_change(ctx, x, value_dtype(x.dtype) if wide else _sum_dtype(ctx, x.dtype))
     return _to_dtype(ctx, _slices(ctx, "add", init, dim, index, value), x.dtype)
 
 
@@ -219,7 +271,10 @@ def index_put(
 
     if len(values.shape) > len(places.shape):
         raise NotLowered("values of more dimensions than the indices pick")
-    return ctx.scatter("add" if accumulate else "set", _copy_to_change(ctx, x), places.shape, put)
+    if not accumulate:
+        return ctx.scatter("set", _copy_to_change(ctx, x), places.shape, put)
+    init = _copy_to_change(ctx, x, _sum_dtype(ctx, x.dtype))
+    return _to_dtype(ctx, ctx.scatter("add", init, places.shape, put), x.dtype)
 
 
 def _masked_put(
@@ -257,5 +312,6 @@ def embedding_backward(
         added = Call("where", (counts, value, like(value, 0)), value.dtype)
         return [Indirect(row_in_range, rows, known=True), index[rank]], added
 
-    init = _filled(ctx, ctx.sizes(), grad.dtype, 0)
-    return ctx.scatter("add", init, [*indices.shape, grad.shape[-1]], put)
+    init = _filled(ctx, ctx.sizes(), _sum_dtype(ctx, grad.dtype), 0)
+    total = ctx.scatter("add", init, [*indices.shape, grad.shape[-1]], put)
+    return _to_dtype(ctx, total, grad.dtype)

@@ -9,9 +9,6 @@ the best values of the parts and their positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 import torch
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, integer, loop_var, mod, product
@@ -21,12 +18,12 @@ from fxstack_inductor.ir.nodes import (
     Const,
     ExternCall,
     Index,
-    Indirect,
     Masked,
     Node,
     Read,
     Reduction,
     contiguous_layout,
+    substituted,
     substitution,
     value_dtype,
     walk,
@@ -178,7 +175,7 @@ def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduct
     )
     part, outer = (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
     flat = part * size + partial.reduced[0]
-    partial.body = _substituted(node.body, substitution(node.index, outer) | _coordinates(node, flat))
+    partial.body = substituted(node.body, substitution(node.index, outer) | _coordinates(node, flat))
     if size * parts != count:
         inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
         neutral = identity(POSITIONS.get(op, op), node.body.dtype)
@@ -199,26 +196,3 @@ def _coordinates(node: Reduction, flat: Expr) -> dict[Var, Expr]:
             # The highest digit stays below its extent wherever the element exists.
             mapping[var] = digit if index is node.reduced[0] else mod(digit, extent)
     return mapping
-
-
-def _substituted(body: Body, mapping: Mapping[Var, Expr]) -> Body:
-    """Return ``body`` with variables replaced in all coordinates."""
-    match body:
-        case Const():
-            return body
-        case Index(expr, dtype):
-            return Index(expr.subs(mapping), dtype)
-        case Call(op, args, dtype):
-            return Call(op, tuple(_substituted(arg, mapping) for arg in args), dtype)
-        case Masked(mask, inner, other):
-            return Masked(_substituted(mask, mapping), _substituted(inner, mapping), other)
-        case Read(node, coords):
-            return Read(
-                node,
-                tuple(
-                    replace(c, body=_substituted(c.body, mapping))
-                    if isinstance(c, Indirect)
-                    else c.subs(mapping)
-                    for c in coords
-                ),
-            )

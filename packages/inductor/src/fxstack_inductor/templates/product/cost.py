@@ -16,7 +16,7 @@ import torch
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.cost.roofline import Cost, size_of
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.ir.kernel import Compute, Kernel
+from fxstack_inductor.ir.kernel import Compute, Kernel, Reduce
 from fxstack_inductor.templates.product.tiling import ProductTiling
 
 OWN_MATRIX = 0.55
@@ -25,6 +25,8 @@ HALF_BYTES = 2
 """Bytes of an element."""
 LATENCY = 0.7e-6
 """Memory latency in seconds: for full bandwidth, the bytes moved in this time must be in flight."""
+CONVERSIONS = ("round", "cast")
+"""The begins of the names of operations that change only the dtype."""
 MARGIN = 0.95
 """The kernel must be predicted to take at most this fraction of the library's time."""
 
@@ -117,12 +119,23 @@ def _on_its_way(tiling: ProductTiling) -> int:
 
 
 def does_more(kernel: Kernel, in_library: int) -> bool:
-    """Whether the kernel does anything that the library's call does not do."""
-    extra = len(kernel.buffers) - 3 - in_library
-    arithmetic = [
-        v for v in kernel.values if isinstance(v, Compute) and not v.op.startswith(("round", "cast"))
-    ]
-    return extra > 0 or len(arithmetic) > 1 + in_library or len(kernel.stores) > 1
+    """Whether the kernel does anything that the library's call and the readers of its result do not do.
+
+    Without the kernel, a conversion of the result to another dtype belongs to the readers of the conversion.
+    """
+    conversions = sum(_converts(kernel, store.value) for store in kernel.stores)
+    copies = max(0, conversions - 1)
+    extra = len(kernel.buffers) - copies - 3 - in_library
+    arithmetic = [v for v in kernel.values if isinstance(v, Compute) and not v.op.startswith(CONVERSIONS)]
+    return extra > 0 or len(arithmetic) > 1 + in_library or len(kernel.stores) - copies > 1
+
+
+def _converts(kernel: Kernel, position: int) -> bool:
+    """Whether a value is the product, or the product in another dtype."""
+    value = kernel.values[position]
+    while isinstance(value, Compute) and value.op.startswith(CONVERSIONS):
+        value = kernel.values[value.args[0]]
+    return isinstance(value, Reduce)
 
 
 def _count(expr: Expr) -> int:

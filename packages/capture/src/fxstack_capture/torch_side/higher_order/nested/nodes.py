@@ -14,9 +14,10 @@ from torch import fx
 
 from fxstack_capture.torch_side.autograd.accumulation import is_dense
 from fxstack_capture.torch_side.higher_order import subgraphs
-from fxstack_capture.torch_side.higher_order.nested import branches, derivations
+from fxstack_capture.torch_side.higher_order.nested import branches
 from fxstack_capture.torch_side.higher_order.nested.bodies import Body, Written, storage_of, zip_nodes
 from fxstack_capture.torch_side.higher_order.nested.calls import GraphsOfCall, Tensors, any_gradient
+from fxstack_capture.torch_side.higher_order.nested.derived_rules import Call
 from fxstack_capture.torch_side.higher_order.nested.results import difference_of_kinds, difference_of_tensors
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -226,16 +227,14 @@ def tensors_of(values: Sequence[Any]) -> Tensors:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def record_below(
-    tracer: TracerProtocol, derived: derivations.Call, operands: Sequence[Any]
-) -> tuple[torch.Tensor, ...]:
+def record_below(tracer: TracerProtocol, derived: Call, operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """Record a call of an operator below all layers of ``torch.func``, with the functions that the layers have made."""
     with tracer.transforms.recording(on=False), tracer.geometry.env.scalar_outputs_allowed():
         return _record_derived(tracer, derived, operands)
 
 
 def _record_derived(
-    tracer: TracerProtocol, derived: derivations.Call, operands: Sequence[Any]
+    tracer: TracerProtocol, derived: Call, operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
     """Record a call of an operator with the functions of ``derived``."""
     call, functions = GraphsOfCall(tracer, derived.operator, below=True), derived.functions

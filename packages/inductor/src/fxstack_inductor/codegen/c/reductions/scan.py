@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.reductions.combine import scan_arg_step, scan_start, scan_step
 from fxstack_inductor.codegen.c.text import Names
-from fxstack_inductor.ir.kernel import Kernel, Scan
+from fxstack_inductor.ir.kernel import Combine, Compute, Kernel, Scan
 
 
 class ScanText:
@@ -19,10 +20,13 @@ class ScanText:
         self.size = "" if columns is None else f"[{columns}]"
         self.at = "" if columns is None else "[j]"
         self.declared: set[int] = set()
+        self.first: dict[tuple[Combine, tuple[int, ...]], int] = {}
+        """Scan of several values -> the position that names its running values in the present pass."""
 
     def declare(self, positions: Iterable[int]) -> list[str]:
         """Return declarations of the running values before the first element; a later pass restarts them."""
         lines: list[str] = []
+        self.first.clear()
         for k in positions:
             value = self.kernel.values[k]
             if isinstance(value, Scan):
@@ -30,8 +34,14 @@ class ScanText:
         return lines
 
     def _declare(self, k: int, value: Scan) -> list[str]:
-        """Return the declarations and starts of the running values of one scan."""
-        if value.op.startswith("arg"):
+        """Return the declarations and starts of the running values of one scan; its parts share them."""
+        if value.combine is not None:
+            if self.first.setdefault((value.combine, value.args), k) != k:
+                return []
+            kinds = [self._register(arg) for arg in value.args]
+            parts = [(kind, f"state{k}_{j}", "0") for j, kind in enumerate(kinds)]
+            parts.append(("bool", f"started{k}", "false"))
+        elif value.op.startswith("arg"):
             best = REGISTER[self.kernel.values[value.args[0]].dtype]
             parts = [(best, f"best{k}", "0"), ("int64_t", f"state{k}", "-1")]
         else:
@@ -47,6 +57,8 @@ class ScanText:
         """Return the statements that take in one element and name the value up to it."""
         value = self.kernel.values[k]
         assert isinstance(value, Scan)
+        if value.combine is not None:
+            return self._combined(k, value, value.combine)
         operands = [self.names.operand(arg) for arg in value.args]
         state = f"state{k}{self.at}"
         if value.op.startswith("arg"):
@@ -54,3 +66,39 @@ class ScanText:
         else:
             text = scan_step(value.op, value.state, state, operands[0])
         return [text, f"const {REGISTER[value.dtype]} v{k} = {state};"]
+
+    def _register(self, position: int) -> str:
+        """Return the C type of a value."""
+        return REGISTER[self.kernel.values[position].dtype]
+
+    def _combined(self, k: int, scan: Scan, combine: Combine) -> list[str]:
+        """Return the step of a scan of several values; only the first part of the scan takes in the element."""
+        first = self.first[combine, scan.args]
+        states = [f"state{first}_{j}{self.at}" for j in range(combine.count)]
+        result = f"const {REGISTER[scan.dtype]} v{k} = {states[scan.part]};"
+        if k != first:
+            return [result]
+        operands = [self.names.operand(arg) for arg in scan.args]
+        texts = [*states, *operands]
+        kinds = [self.kernel.values[arg].dtype for arg in scan.args] * 2
+        lines = []
+        for value in combine.values:
+            if isinstance(value, Compute):
+                args = [texts[arg] for arg in value.args]
+                text = c_ops.emit(value.op, args, value.dtype, [kinds[arg] for arg in value.args])
+                texts.append(f"w{len(texts)}")
+                lines.append(f"const {REGISTER[value.dtype]} {texts[-1]} = {text};")
+            else:
+                texts.append(c_ops.literal(value.text, value.dtype))
+            kinds.append(value.dtype)
+        # All results are computed before the first state changes.
+        results = [
+            (self._register(arg), texts[at]) for arg, at in zip(scan.args, combine.results, strict=True)
+        ]
+        lines += [f"const {kind} next{j} = {text};" for j, (kind, text) in enumerate(results)]
+        started = f"started{first}{self.at}"
+        sets = [
+            f"{state} = {started} ? next{j} : {x};"
+            for j, (state, x) in enumerate(zip(states, operands, strict=True))
+        ]
+        return ["{", *lines, *sets, f"{started} = true;", "}", result]
