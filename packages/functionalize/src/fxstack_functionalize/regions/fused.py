@@ -203,7 +203,12 @@ def _keeps_order(steps: Sequence[_Step], users: dict[int, list[int]], group: Seq
     if kinds & {"moved", "other"}:
         return False
     read = [steps[source].node for k in alive for source in steps[k].sources]
-    values = [value for node in (*nodes, *read) for value in _tensors(node)]
+    # Each sum is compared with each value, and the layers of a model have few different layouts.
+    values = [
+        *{
+            _layout(value): value for node in dict.fromkeys((*nodes, *read)) for value in _tensors(node)
+        }.values()
+    ]
     if not all(map(_is_row_major, values)):
         return False
     return all(_sum_keeps_order(node, values) for node in nodes if _kind(node) == "sum")
@@ -240,6 +245,11 @@ def _tensors(node: Node) -> Iterator[torch.Tensor]:
 def _size(value: int | torch.SymInt) -> Any:
     """Return a size as a number or a symbolic expression. Comparing these adds no guard."""
     return value.node.expr if isinstance(value, torch.SymInt) else value
+
+
+def _layout(value: torch.Tensor) -> tuple[Any, ...]:
+    """Return what the order of sums depends on."""
+    return tuple(map(_size, value.shape)), tuple(map(_size, value.stride())), value.dtype
 
 
 def _product(sizes: Sequence[int | torch.SymInt]) -> Any:
