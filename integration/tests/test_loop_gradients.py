@@ -134,3 +134,37 @@ def test_gradients_of_loops_of_different_lengths_under_vmap(backend):
     fn = torch.vmap(torch.func.grad(lambda x: loop(TORCHS, x)))
     expected = torch.stack([torch.func.grad(lambda x: loop(PLAIN, x))(row) for row in x])
     torch.testing.assert_close(fxstack.compile(fn, backend=backend, fullgraph=True)(x), expected)
+
+
+def row_loop(ops, x):
+    return ops.while_loop(lambda i, x: x.abs() < 3, lambda i, x: (i + 1, x * x * 1.1), (torch.tensor(0), x))[
+        1
+    ]
+
+
+UNDER_TRANSFORMS = {
+    "grad of vmap": (
+        lambda f: lambda x: torch.func.grad(lambda x: torch.vmap(f)(x).sum())(x),
+        lambda f: lambda x: torch.stack([torch.func.grad(f)(row) for row in x]),
+    ),
+    "vmap of grad": (
+        lambda f: torch.vmap(torch.func.grad(f)),
+        lambda f: lambda x: torch.stack([torch.func.grad(f)(row) for row in x]),
+    ),
+    "grad of vmap of grad": (
+        lambda f: lambda x: torch.func.grad(lambda x: torch.vmap(torch.func.grad(f))(x).sum())(x),
+        lambda f: lambda x: torch.stack([torch.func.grad(torch.func.grad(f))(row) for row in x]),
+    ),
+    "jacobian of vmap": (
+        lambda f: torch.func.jacrev(torch.vmap(f)),
+        lambda f: lambda x: torch.diag(torch.stack([torch.func.grad(f)(row) for row in x])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNDER_TRANSFORMS)
+def test_examples_with_different_numbers_of_iterations(name):
+    mapped, by_row = UNDER_TRANSFORMS[name]
+    x = torch.tensor([1.2, 2.0, 5.0, 1.05])
+    compiled = fxstack.compile(mapped(lambda x: row_loop(TORCHS, x)), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), by_row(lambda x: row_loop(PLAIN, x))(x))

@@ -15,6 +15,12 @@ ONCE_WRONG = {
     101014: "a region under torch.func",
     101216: "unused random numbers in a branch",
     101497: "a counter under two layers of vmap",
+    100476: "a counter that changes between forward and backward",
+    102263: "an element of a result that a nested function uses first",
+    200552: "a loop under vmap under a gradient",
+    202620: "a branch that the number of an iteration decides",
+    202841: "one expression in two branches",
+    203165: "wrap in a branch under vmap",
 }
 
 
