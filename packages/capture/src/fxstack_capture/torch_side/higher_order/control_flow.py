@@ -97,7 +97,11 @@ def _initial(tracer: TracerProtocol, operator: Any, values: Sequence[Any]) -> Te
             kind = type(value).__name__
             raise refusal(operator, f"whose carry {index} is no tensor or number ({kind})")
         if not is_dense(carry):
-            carry = tracer.record(torch.clone, (carry,), {"memory_format": torch.contiguous_format})
+            lifting = tracer.transforms.lifting
+            copy = None if lifting is None else lifting.dense_fake(carry)
+            if copy is None:
+                copy = tracer.record(torch.clone, (carry,), {"memory_format": torch.contiguous_format})
+            carry = copy
         initial.append(carry)
     return initial
 

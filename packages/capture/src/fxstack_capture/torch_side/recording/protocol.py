@@ -65,6 +65,9 @@ class LiftingProtocol(Protocol):
     def fakes_of(self, values: Any) -> Any:
         """Return ``values`` with fakes in place of wrapped tensors, also inside of plain containers."""
 
+    def dense_fake(self, fake: torch.Tensor) -> torch.Tensor | None:
+        """Return a contiguous fake for the wrapped tensor that ``fake`` replaces; None for another tensor."""
+
     def note_made(self, values: Any) -> None:
         """Note that ``values`` come from a layer inside of the function, so that they stay as they are."""
 

@@ -7,7 +7,7 @@ function of an operator, and a plain fake with the same sizes replaces each wrap
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -75,17 +75,31 @@ class Lifting:
         if not is_wrapped(tensor) or id(tensor) in self._made:
             return tensor
         if id(tensor) not in self._fakes:
-            tracer = self._tracer
-            with tracer.unrecorded(), tracer.mode, torch.no_grad():
-                fake = torch.empty_strided(
-                    tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
-                )
-            with tracer.builder.graph.inserting_before(self._first):
-                node = tracer.builder.add("call_function", lifted_value, (), {})
-            tracer.builder.bind(fake, node)
-            self._fakes[id(tensor)] = tensor, fake
-            self._values[node] = tensor
+            self._fakes[id(tensor)] = tensor, self._new_fake(tensor, tensor.stride())
         return self._fakes[id(tensor)][1]
+
+    def dense_fake(self, fake: torch.Tensor) -> torch.Tensor | None:
+        """Return a contiguous fake for the wrapped tensor that ``fake`` replaces; None for another tensor.
+
+        The record of a loop makes the values that it carries dense.
+        """
+        wrapped = next((tensor for tensor, other in self._fakes.values() if other is fake), None)
+        if wrapped is None:
+            return None
+        with self._tracer.unrecorded(), self._tracer.mode:
+            strides = torch.empty_like(fake, memory_format=torch.contiguous_format).stride()
+        return self._new_fake(wrapped, strides)
+
+    def _new_fake(self, tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+        """Return a fake in place of a wrapped tensor, with a node that represents the tensor."""
+        tracer = self._tracer
+        with tracer.unrecorded(), tracer.mode, torch.no_grad():
+            fake = torch.empty_strided(tensor.size(), strides, dtype=tensor.dtype, device=tensor.device)
+        with tracer.builder.graph.inserting_before(self._first):
+            node = tracer.builder.add("call_function", lifted_value, (), {})
+        tracer.builder.bind(fake, node)
+        self._values[node] = tensor
+        return fake
 
     def value_of(self, node: fx.Node) -> Any:
         """Return the value of an outer node: the wrapped tensor that it represents, or its fake or number."""

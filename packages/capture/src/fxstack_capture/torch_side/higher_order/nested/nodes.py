@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fxstack_capture.torch_side.autograd.accumulation import is_dense
 from fxstack_capture.torch_side.higher_order import subgraphs
@@ -238,7 +239,8 @@ def _record_derived(
 ) -> tuple[torch.Tensor, ...]:
     """Record a call of an operator with the functions of ``derived``."""
     call, functions = GraphsOfCall(tracer, derived.operator, below=True), derived.functions
-    operands = [_without_overlap(tracer, value) for value in operands]
+    carries, *more = derived.counts or (0,)
+    operands = [_without_overlap(tracer, x, index < carries) for index, x in enumerate(operands)]
     nodes = [tracer.builder.argument(value, []) for value in tensors_of(operands)]
     call.mark = tracer.builder.mark()
     trace = partial(call.trace_below, gradient=derived.gradients)
@@ -250,7 +252,6 @@ def _record_derived(
         others = nodes[1:] if isinstance(pred, torch.Tensor) else nodes
         _, _, results = add_cond(call, (chosen, pred), (yes, no), rest, others)
         return tuple(results)
-    carries, *more = derived.counts
     initial = list(operands[:carries])
     if derived.operator in (_OPERATORS.while_loop, _OPERATORS.while_loop_stack_output):
         test, body = (trace(function, operands) for function in functions)
@@ -263,11 +264,14 @@ def _record_derived(
     return tuple(add_over_slices(call, body, initial, (xs, slices), nodes)[2])
 
 
-def _without_overlap(tracer: TracerProtocol, value: Any) -> Any:
-    """Return a copy of an expanded tensor, for example the gradient of a sum; any other value itself.
+def _without_overlap(tracer: TracerProtocol, value: Any, is_carried: bool) -> Any:
+    """Return a copy of an expanded tensor, for example the gradient of a sum, or of a carried value with gaps.
 
     Carried values keep their strides in all iterations, and an expanded tensor cannot be written.
     """
-    if not isinstance(value, torch.Tensor) or 0 not in value.stride() or is_dense(value):
+    if not isinstance(value, torch.Tensor):
+        return value
+    may_have_gaps = is_carried and not free_unbacked_symbols(value)
+    if not (may_have_gaps or 0 in value.stride()) or is_dense(value):
         return value
     return tracer.record(torch.clone, (value,), {"memory_format": torch.contiguous_format})
