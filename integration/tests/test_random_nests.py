@@ -1,9 +1,13 @@
 """A sample of the random nests of operators with functions inside; ``sweeps/nests.py`` runs as many as one likes."""
 
+import warnings
+
 import pytest
 from random_nests.running import PLAIN_NESTS, Outcome, Run, check, difference
 from random_nests.shrinking import kind_of, shrink
 from random_nests.writer import MAX_DEPTH, program
+
+import fxstack
 
 # Programs that once differed, raised, or did not fit into one graph.
 ONCE_WRONG = {
@@ -33,6 +37,23 @@ def test_program_of_seed(seed):
 def test_program_once_wrong(seed):
     outcome = check(program(seed))
     assert (outcome.difference, outcome.refused, outcome.breaks) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "differs"),
+    [("internal error of a stage", True), ("x. The captured graph runs in eager torch.", False)],
+)
+def test_what_the_compiler_says_of_a_failure_counts(text, differs, monkeypatch):
+    compiler = fxstack.compile
+
+    def failing(fn, **options):
+        warnings.warn(text)
+        return compiler(fn, **options)
+
+    monkeypatch.setattr(fxstack, "compile", failing)
+    outcome = check(program(3), "eager")
+    found = outcome.difference if differs else outcome.breaks[-1]
+    assert text in found
 
 
 def test_a_seed_is_always_the_same_program():
