@@ -75,6 +75,8 @@ class Trace:
     It returns the error that the call must raise, or None. The driver sets it to find out what the program
     does with such an error.
     """
+    trial_error: BaseException | None = None
+    """The error that ``call_raises`` has returned. Nothing but the program's handlers may replace it."""
 
     def guard(self, source: Source, check: Check) -> None:
         """Add a guard that the object at ``source`` satisfies ``check``. The guard records the program's line

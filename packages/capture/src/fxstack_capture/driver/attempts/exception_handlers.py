@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
+from torch import fx
 
 from fxstack_capture.driver.attempts.attempt import attempt
 from fxstack_capture.emit.resolve import resolve
@@ -66,7 +67,8 @@ class _Trial:
         self._trace = trace
         self._error = error
         self._effects = Effects(())
-        self._recorded = 0, 0, 0
+        self._operators: frozenset[fx.Node] = frozenset()
+        self._recorded = 0, 0
 
     def next_call(self) -> BaseException | None:
         """Return the error that the next call of the graph raises, or None. The trace asks before each call.
@@ -77,6 +79,8 @@ class _Trial:
         if self._left:
             return None
         self._effects, self._recorded = diff(self._trace.objects), self._count()
+        self._operators = self._trace.torch.assumptions.operators
+        self._trace.trial_error = self._error
         return self._error
 
     def passes(self, end: RootOutcome) -> bool:
@@ -93,13 +97,14 @@ class _Trial:
             return False
         if self._trace.torch.state_delta() or self._count() != self._recorded:
             return False
+        if self._trace.torch.assumptions.operators - self._operators:  # the nodes of a nested function may be removed
+            return False
         after = Effects(tuple(r for r in diff(self._trace.objects) if not _restores(r, self._frame)))
         return not Counter(after.identity()) - Counter(self._effects.identity())
 
-    def _count(self) -> tuple[int, int, int]:
-        """Return the numbers of operators, of writes to tensor attributes, and of random draws so far."""
-        torch_side, objects = self._trace.torch, self._trace.objects
-        return torch_side.assumptions.operators, len(torch_side.attribute_writes), len(objects.draws.made)
+    def _count(self) -> tuple[int, int]:
+        """Return the numbers of writes to tensor attributes, and of random draws so far."""
+        return len(self._trace.torch.attribute_writes), len(self._trace.objects.draws.made)
 
 
 def _restores(record: Effect, frame: RealFrame) -> bool:

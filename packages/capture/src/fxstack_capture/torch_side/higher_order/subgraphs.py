@@ -223,10 +223,13 @@ def trace_below_layers(
 
 def _call_function(tracer: TracerProtocol, fn: Callable[..., Any], args: Args) -> Any:
     """Return the result of ``fn``, which the interpreter runs. Break the graph if ``fn`` raises."""
-    # The function may never run, so the exception is not the program's exception yet.
+    # The function may never run, so the exception is not the program's exception yet. The error of a trial stands for
+    # an error of the whole graph when it runs.
     try:
         return tracer.trace.calls.call(fn, args, {})
     except Exception as error:
+        if error is tracer.trace.trial_error:
+            raise
         text = f"which raises {type(error).__name__} ({error})"
         raise _refusal(fn, text) from error
 

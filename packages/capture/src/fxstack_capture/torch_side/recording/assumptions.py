@@ -146,10 +146,10 @@ class Assumptions:
         return bool(self.handled_calls)
 
     @property
-    def operators(self) -> int:
-        """Number of nodes of the graph so far that are no inputs and set no state of torch."""
+    def operators(self) -> frozenset[fx.Node]:
+        """The nodes of the graph so far that are no inputs and set no state of torch."""
         nodes = self._tracer.builder.graph.nodes
-        return sum(node.op != "placeholder" and not sets_state(node) for node in nodes)
+        return frozenset(node for node in nodes if node.op != "placeholder" and not sets_state(node))
 
     @property
     def draws(self) -> bool:
