@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Interpreter
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_symbols, free_unbacked_symbols
 from torch.fx.node import Target
 
 from fxstack_functionalize.operators.associative_scans import associative_scan
@@ -112,7 +112,7 @@ class _Cond(Rule):
         ctx.pred = pred
         Rule.save(ctx, operands)
         with AutoDispatchBelowAutograd():
-            results = tuple(_OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), operands))
+            results = _call_cond(pred, yes, no, operands)
         ctx.floats = [is_float(x) for x in results]
         ctx.mark_non_differentiable(*(x for x in results if isinstance(x, Tensor) and not is_float(x)))
         return results
@@ -152,8 +152,27 @@ def cond(pred: object, yes: Body, no: Body, operands: Values) -> Any:
     """Call ``torch.cond``'s operator."""
     operands = _apart(operands)
     if not needs_gradient(operands):
-        return _OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), tuple(operands))
+        return _call_cond(pred, yes, no, operands)
     return apply_rule(_Cond, pred, yes, no, *operands)
+
+
+def _call_cond(pred: object, yes: Body, no: Body, operands: Values) -> tuple[Any, ...]:
+    """Call the operator. A size that differs between the branches is at least the lesser one."""
+    results = tuple(_OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), tuple(operands)))
+    for result, first, second in zip(results, _results_of(yes), _results_of(no), strict=False):
+        if all(isinstance(x, Tensor) for x in (result, first, second)):
+            for sizes in zip(result.size(), first.size(), second.size(), strict=True):
+                _check_least(*sizes)
+    return results
+
+
+def _check_least(size: Any, *others: Any) -> None:
+    """Tell torch that the integer ``size`` from data is at least the least of the sizes ``others``."""
+    # The operator does so for sizes that are numbers or symbols, and not for other expressions.
+    if isinstance(size, torch.SymInt) and free_unbacked_symbols(size) == {size.node.expr}:
+        bound = size.node.shape_env.bound_sympy
+        least = min(int(bound(x.node.expr).lower) if isinstance(x, torch.SymInt) else x for x in others)
+        torch._check(size >= max(least, 0))
 
 
 class _WhileLoop(Rule):
@@ -341,12 +360,12 @@ def _results_of(body: Any) -> list[Any]:
 def _has_torchs_rule(body: Any, operands: Values) -> bool:
     """Return whether torch's own rule can differentiate a ``scan`` or ``map`` over ``body``.
 
-    The rule handles calls at the top of a graph, with tensors alone and floating-point results. It fails if the
-    nested graph writes, or calls such operators itself (``_has_operators_or_numbers``).
+    The rule handles calls at the top of a graph, with tensors of fixed sizes and floating-point results. It fails if
+    the nested graph writes, or calls such operators itself (``_has_operators_or_symbols``).
     """
     if _INSIDE.get() or not all(isinstance(operand, Tensor) for operand in operands):
         return False
-    return all(map(is_float, _results_of(body))) and not _writes(body) and not _has_operators_or_numbers(body)
+    return all(map(is_float, _results_of(body))) and not _writes(body) and not _has_operators_or_symbols(body)
 
 
 def _writes(body: Any) -> bool:
@@ -359,15 +378,16 @@ def _writes(body: Any) -> bool:
     )
 
 
-def _has_operators_or_numbers(body: Any) -> bool:
-    """Return whether a nested graph calls operators with functions inside, or makes numbers of tensors."""
-    # The metadata of such a call marks all its results as differentiable. torch's rule counts those that are.
+def _has_operators_or_symbols(body: Any) -> bool:
+    """Return whether a nested graph calls operators with functions inside, or has symbolic sizes or numbers."""
+    # The metadata of such a call marks all its results as differentiable. torch's rule counts those that are. It also
+    # saves the sizes that the backward needs, and a ``scan`` cannot return them.
     root = body.module if isinstance(body, Interpreter) else body
     nodes = root.graph.nodes if isinstance(root, GraphModule) else ()
     return any(
-        isinstance(node.target, HigherOrderOperator) or bool(free_unbacked_symbols(node.meta.get("val")))
+        isinstance(node.target, HigherOrderOperator) or bool(free_symbols(node.meta.get("val")))
         for node in nodes
-        if node.op.startswith("call")
+        if node.op != "output"
     )
 
 
