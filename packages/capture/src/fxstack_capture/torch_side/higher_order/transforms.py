@@ -82,6 +82,7 @@ class Transforms:
         try:
             yield
         finally:
+            self._pop_layers()  # after a graph break inside of the function
             self.lifting, self._dual_levels = before, levels
 
     def without_wrappers(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
@@ -228,10 +229,14 @@ class Transforms:
             yield
         finally:
             if self._used:
-                while _C.get_dynamic_layer_stack_depth():
-                    _LEAVE[_C.peek_interpreter_stack().key()]()
-                for level in reversed(range(self._dual_levels)):
-                    torch_compat.exit_dual_level(level=level)
+                self._pop_layers()
+
+    def _pop_layers(self) -> None:
+        """Pop the layers that are still on, and leave the levels of forward-mode AD."""
+        while _C.get_dynamic_layer_stack_depth():
+            _LEAVE[_C.peek_interpreter_stack().key()]()
+        for level in reversed(range(self._dual_levels)):
+            torch_compat.exit_dual_level(level=level)
 
 
 def _fake_of_zeros(tensor: torch.Tensor) -> torch.Tensor:
