@@ -16,6 +16,7 @@ MAX_DEPTH = 4
 FEATURES = ("closures", "pytrees", "writes", "random", "numbers", "sizes", "vmap", "grad")
 PROBABILITY = (1.0, 0.5, 0.5, 0.5)
 """How often a statement is an operator, by the depth of its function."""
+PLAIN_PREDICATES = ("s.k > 2", "x.shape[0] > 4")
 ELEMENT = {"M": "V", "V": "S"}
 """The kind of one element along the first dimension."""
 OF_ELEMENTS = ("map", "associative_scan", "vmap", "size")
@@ -55,6 +56,9 @@ class Scope:
     """Python integers."""
     quiet: bool = False
     """Whether random numbers and writes to the outside are excluded: plain Python or eager would do something else."""
+    batched: bool = False
+    """Whether ``vmap`` is around the function. Values can then differ by example, so Python numbers must not depend on
+    them, and a value without examples cannot hold one with examples."""
 
 
 class Writer:
@@ -119,20 +123,28 @@ class Writer:
             choices += [f"{name} + torch.rand_like({name})", f"F.dropout({name}, 0.5)"]
         return self.rng.choice(choices)
 
-    def predicate(self, scope: Scope) -> str:
+    def predicate(self, scope: Scope, *, plain: bool = False) -> str:
+        """A condition. ``plain``: one that depends on no tensor."""
         choices = [
             f"{self.value(scope, self.rng.choice('MV'))}.sum() > {self.rng.choice([-1, 0, 1])}",
             f"{self.value(scope, 'I')} > 1",
             f"{self.value(scope, 'S')} < 0.2",
-            "s.k > 2",
-            "x.shape[0] > 4",
+            *PLAIN_PREDICATES,
         ]
-        return self.rng.choice(choices)
+        chosen = self.rng.choice(choices)
+        return chosen if chosen in PLAIN_PREDICATES or not plain else PLAIN_PREDICATES[0]
 
     # --- functions --------------------------------------------------------------------------------
 
     def function(
-        self, scope: Scope, takes: str, *, gives: str | None = None, quiet: bool = False, size: int = 2
+        self,
+        scope: Scope,
+        takes: str,
+        *,
+        gives: str | None = None,
+        quiet: bool = False,
+        batched: bool = False,
+        size: int = 2,
     ) -> tuple[Function, list[str]]:
         """A function of variables of the kinds ``takes`` with statements; returns it with the names of its variables.
 
@@ -145,6 +157,7 @@ class Writer:
             {**scope.outer, **scope.own},
             scope.numbers,
             scope.quiet or quiet,
+            scope.batched or batched,
         )
         statements = self.statements(inner, self.rng.randint(1, size))
         result = (gives or "{0} * 1").format(*names)
@@ -161,7 +174,9 @@ class Writer:
             return self.operators[self.rng.choice(possible)](scope, name, kind)
         draw = self.rng.random()
         if draw < 0.15 and kind != "I":
-            change = self.rng.choice([f"mul_(0.5).add_({self.read(scope, kind)})", "sin_()", "clamp_(-2, 2)"])
+            read = self.read(scope, kind)
+            added = name if scope.batched else read
+            change = self.rng.choice([f"mul_(0.5).add_({added})", "sin_()", "clamp_(-2, 2)"])
             return Statement(f"{name} = {name}.clone().{change}")
         if draw < 0.35 and "writes" in self.features and not scope.quiet:
             value = self.read(scope, "V")
@@ -217,7 +232,8 @@ class Writer:
         """Branches that return Python numbers beside a tensor."""
         one, two = self.rng.choice([(2, 3), (1, 1), (0.5, 0.25)])
         branches = [self.function(scope, kind, gives=f"({{0}} * 1, {n})", size=1)[0] for n in (one, two)]
-        call = f"ops.cond({self.predicate(scope)}, {self.names(branches)}, ({name},))"
+        predicate = self.predicate(scope, plain=scope.batched)
+        call = f"ops.cond({predicate}, {self.names(branches)}, ({name},))"
         return Statement(f"{name} = scaled({call})", branches)
 
     def size(self, scope: Scope, name: str, kind: str) -> Statement:
@@ -327,7 +343,7 @@ class Writer:
         return Statement(f"{name} = {call}", [fn])
 
     def vmap(self, scope: Scope, name: str, kind: str) -> Statement:
-        fn = self.function(scope, ELEMENT[kind], quiet=True)[0]
+        fn = self.function(scope, ELEMENT[kind], quiet=True, batched=True)[0]
         return Statement(f"{name} = ops.vmap({fn.name})({name})", [fn])
 
     def grad(self, scope: Scope, name: str, kind: str) -> Statement:
