@@ -122,7 +122,7 @@ class _Cond(Rule):
         """Return the gradients of the operands."""
         operands = Rule.saved(ctx)
         needs = float_flags(operands, ctx.needs_input_grad[3:])
-        args = (*operands, *chosen(gradients, ctx.floats))
+        args = tuple(_apart((*operands, *chosen(gradients, ctx.floats))))
         count = len(operands)
 
         def pull(branch: Body) -> Body:
@@ -243,9 +243,9 @@ class _WhileLoop(Rule):
             return number - 1, *found[: len(incoming)], *added
 
         loop = (numbers[-1].clone(), *starts, *sums)
-        invariant = (*befores, *steps, *further)
-        graphs = (ctx.keys.graph(f, (*loop, *invariant)) for f in (goes_on, step))
-        _, *found = _OPERATORS.while_loop(*graphs, loop, invariant)
+        values = tuple(_apart((*loop, *befores, *steps, *further)))
+        graphs = (ctx.keys.graph(f, values) for f in (goes_on, step))
+        _, *found = _OPERATORS.while_loop(*graphs, values[: len(loop)], values[len(loop) :])
         first, second = found[: len(starts)], found[len(starts) :]
         return None, None, None, None, *spread(first, is_carried), *spread(second, needs)
 
@@ -335,9 +335,12 @@ class _Scan(Rule):
             added = [x + y for x, y in zip(so_far, found[last:], strict=True)]
             return (*found[:first], *added, *found[first:last])
 
-        examples = (*starts, *sums, *(row[0] for row in rows), *further)
-        found = _OPERATORS.scan(ctx.keys.graph(step, examples), [*starts, *sums], rows, tuple(further))
-        first, last = len(starts), len(starts) + len(sums)
+        values = _apart((*starts, *sums, *rows, *further))
+        given = len(starts) + len(sums)
+        initial, rows, others = values[:given], values[given : given + len(rows)], values[given + len(rows) :]
+        examples = (*initial, *(row[0] for row in rows), *others)
+        found = _OPERATORS.scan(ctx.keys.graph(step, examples), initial, rows, tuple(others))
+        first, last = len(starts), given
         of_xs = [torch.flip(x, (0,)) for x in found[last:]]
         return (
             None,

@@ -8,6 +8,7 @@ functions may be called only inside of a hook.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -108,11 +109,12 @@ def as_base(gradient: torch.Tensor) -> torch.Tensor:
 def is_dense(tensor: torch.Tensor) -> bool:
     """Return whether the elements of a tensor do not overlap and have no unused memory between them."""
     expected: Any = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
+    # Sizes are compared only where strides leave it open, because the size may come from data.
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True), key=itemgetter(0)):
+        if stride == expected:
             expected *= size
+        elif size != 1:
+            return False
     return True
 
 
