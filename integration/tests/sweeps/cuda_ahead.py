@@ -189,8 +189,10 @@ def main():
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         os.environ["TRITON_CACHE_DIR"] = name  # seconds are those of compiling
+        os.environ["FXSTACK_INDUCTOR_CACHE_DIR"] = name  # a step that is found on disk has no graph
         totals = Totals(args.verbose, Path(name))
         for label, kernels in recorded(args) if args.recorded else traced(args, totals.folder):
+            totals.failures += not kernels
             for capability in args.capabilities:
                 made = [totals.compile(kernel, capability) for kernel in kernels]
                 print(f"| {label} | sm_{capability} | {summary([f for f in made if f])} |", flush=True)
