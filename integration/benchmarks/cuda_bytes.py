@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cuda_ttir import dot_shapes
-from cuda_values import UNKNOWN, Pointer, Unknown, at_turn, compute, difference, gathered, signed
+from cuda_values import UNKNOWN, Pointer, Unknown, at_turn, compute, difference, gathered, merged, signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,9 +111,11 @@ class _Evaluation:
         return _Batch(np.full(len(chosen), count / len(chosen)), chosen)
 
     def _some(self, count: int, most: int) -> np.ndarray:
-        """``most`` of ``count`` numbers, with the first and the last."""
-        inner = self._random.choice(count - 2, most - 2, replace=False) + 1 if most > 2 else []
-        return np.sort(np.concatenate([[0, count - 1], inner]).astype(np.int64))
+        """``most`` of ``count`` numbers, one of each stretch of equal length, with the first and the last."""
+        ends = np.linspace(0, count, most + 1).astype(np.int64)
+        chosen = self._random.integers(ends[:-1], ends[1:])
+        chosen[0], chosen[-1] = 0, count - 1
+        return chosen
 
     @staticmethod
     def _argument(kind: Type, value: int) -> Any:
@@ -245,17 +248,17 @@ class _Evaluation:
     def branch(self, op: Operation) -> list[Any]:
         condition = self._get(op.operands[0])
         count, found = len(self._weights), []
+        known = isinstance(condition, np.ndarray)
         for taken, region in zip((True, False), op.regions, strict=False):
             where = np.arange(count)
-            if isinstance(condition, np.ndarray):
+            if known:
                 where = np.flatnonzero(np.broadcast_to(condition, (count,)) == taken)
             if len(where):
-                found.append(
-                    self._inside(_Batch(self._weights[where], where), lambda r=region: self._block(r))
-                )
-        return (
-            found[0] if len(found) == 1 and isinstance(condition, np.ndarray) else [UNKNOWN] * len(op.results)
-        )
+                made = self._inside(_Batch(self._weights[where], where), lambda r=region: self._block(r))
+                found.append([(where, value) for value in made])
+        if not known:
+            return [UNKNOWN] * len(op.results)
+        return [merged(count, list(branches)) for branches in zip(*found, strict=True)]
 
     def product(self, op: Operation) -> list[Any]:
         (rows, inner), (_, columns) = dot_shapes(op)
@@ -286,6 +289,9 @@ class _Evaluation:
         """Note which bytes are touched at ``pointer`` where ``mask`` holds."""
         if self._silent:
             return
+        if isinstance(pointer, Pointer) and isinstance(pointer.base, np.ndarray):
+            self._access_each(kind, pointer, mask, element)
+            return
         count, weights = len(self._weights), self._weights
         size, shape = element.bytes, element.shape
         whole = (count, *shape)
@@ -309,6 +315,17 @@ class _Evaluation:
             buffer.high = max(buffer.high, float(chosen.max()) + size)
         if not self._sampled:
             buffer.exact.append(_unique(chosen.reshape(-1)) * 16 + size)
+
+    def _access_each(self, kind: str, pointer: Pointer, mask: Any, element: Type) -> None:
+        """Note an access to one of several buffers, which the programs choose."""
+        bases = np.broadcast_to(pointer.base, (len(self._weights),))
+        for base in np.unique(bases):
+            where = np.flatnonzero(bases == base)
+            offset, allowed = (gathered(v, where) for v in (pointer.offset, mask))
+            self._inside(
+                _Batch(self._weights[where], where),
+                partial(self._access, kind, Pointer(int(base), offset), allowed, element),
+            )
 
 
 def _unique(values: np.ndarray) -> np.ndarray:

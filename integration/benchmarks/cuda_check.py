@@ -113,6 +113,19 @@ def uneven(x, out, n, BLOCK: tl.constexpr):
         tl.store(out + i, tl.load(x + i, i < end), i < end)
 
 
+def choice(a, b, c, out, n, BLOCK: tl.constexpr):  # noqa: PLR0917
+    program = tl.program_id(0)
+    count = tl.cdiv(n, BLOCK)
+    if program < count:
+        x = a
+    elif program < 2 * count:
+        x = b
+    else:
+        x = c
+    i = program % count * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + program * BLOCK + tl.arange(0, BLOCK), tl.load(x + i, i < n), i < n)
+
+
 @dataclass(frozen=True)
 class Check:
     """``read`` and ``written`` are computed by hand. Parameters that are numbers are passed as they are, others are addresses."""
@@ -142,8 +155,12 @@ def checks() -> dict[str, Check]:
         Check(layer_norm, "ffffi", (rows, 1, 1), (width,), 1024, 4 * (whole + 2 * width), 4 * whole),
         Check(product, "hhfii", (4, 8, 1), (512, 128), 64, 2 * (256 * 128 + 128 * 512), 4 * 256 * 512),
         Check(uneven, "ffi", (7, 1, 1), (n,), 1024, 4 * n, 4 * n),
+        Check(choice, "ffffi", (3 * 40, 1, 1), (40_000,), 1024, 480_000, 480_000),
     ]
     found = {c.kernel.__name__: c for c in made}
+    found["choice, sampled"] = Check(
+        choice, "ffffi", (3 * large // 128, 1, 1), (large,), 128, 12 * large, 12 * large
+    )
     found["copy, sampled"] = Check(copy, "ffi", (large // 1024, 1, 1), (large,), 1024, 4 * large, 4 * large)
     found["softmax, sampled"] = Check(softmax, "ffi", (8192, 1, 1), (4096,), 1024, 1 << 27, 1 << 27)
     found["bias, sampled"] = Check(

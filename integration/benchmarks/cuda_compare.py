@@ -1,12 +1,14 @@
 """Compare the CUDA kernels of fxstack and torch.compile on a machine without a GPU.
 
     python cuda_compare.py FOLDER [--models zoo/gpt2 ...] [--modes train infer] [--dtypes bfloat16 float32] [--jobs 2]
-        [--systems fxstack] [--tables]
+        [--systems fxstack] [--tables] [--fit OTHER]
 
 Each model, mode, dtype and system runs in a process of its own over the stand-ins of ``integration/tests/stand_in``: compilers,
 allocator and launches are real, kernels compute nothing. The launches of one step, and the peak of its memory, become a JSON
 file in FOLDER; files that exist are not made again. The tables show launches by kind, the bytes that they move (``cuda_bytes``),
 the peaks, and times of an H100 and an H200 that ``cuda_predict`` derives from them. ``--tables`` only prints what FOLDER has.
+The constants of the prediction are fitted to FOLDER's recordings of what a GPU has measured, or to those in OTHER: kernels
+change, the measured times do not.
 """
 
 from __future__ import annotations
@@ -78,7 +80,11 @@ def measure_cases(row: Row, folder: Path) -> dict[str, Any]:
 
     machine, found = Machine(dry=False, folder=folder, seconds=0.0), {}
     known = {*cuda_measured.KERNELS, *cuda_measured.PRODUCTS}
-    for case in [*gpu_cases.memory_bound(machine), *gpu_cases.arithmetic_bound(machine)]:
+    for case in [
+        *gpu_cases.memory_bound(machine),
+        *gpu_cases.products(machine),
+        *gpu_cases.attention(machine),
+    ]:
         if case.name in known:
             torch.compiler.reset()
             call = cuda_record.compiler(row.system)(case.run)
@@ -202,6 +208,7 @@ def main() -> int:
     parser.add_argument("--systems", nargs="*", default=SYSTEMS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--fit", type=Path)
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -214,7 +221,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if not options.tables:
         run_all(rows_of(options), folder, options.jobs)
-    cuda_report.report(folder)
+    cuda_report.report(folder, options.fit)
     return 0
 
 

@@ -54,7 +54,14 @@ _LLAMA = {
     "intermediate_size": 8192,
     "use_cache": False,
 }
-_T5 = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "use_cache": False}
+_T5 = {
+    "d_model": 768,
+    "d_ff": 3072,
+    "num_layers": 12,
+    "num_heads": 12,
+    "use_cache": False,
+    "decoder_start_token_id": 0,
+}
 
 REAL: dict[str, Real] = {
     "gpt2": Real("GPT2LMHeadModel", "GPT2Config", _text(50257, 8, 1024), {"use_cache": False}),

@@ -3,8 +3,9 @@
 ``environment`` makes the variables under which ``record`` runs in a process of its own. A launch is a dict of JSON:
 
 - ``name`` of the kernel, ``grid``, ``threads`` of a block, and ``bytes`` of a copy or a memset;
-- ``kernel``: for a Triton kernel its key in the folder ``kernels``, where ``<key>.ttir`` is its text and ``<key>.json`` the
-  widths of its memory accesses; ``parameters`` are the kernel's arguments: addresses and integers;
+- ``kernel``: for a Triton kernel its key in the folder ``kernels``, where ``<key>.ttir`` is its text and ``<key>.json`` has
+  the widths of its memory accesses and the ``OPTIONS`` of its compilation; ``parameters`` are the kernel's arguments:
+  addresses and integers;
 - ``op``: for other launches the operator of ATen that launched it, with the ``shapes`` and ``dtypes`` of its arguments,
   its ``values`` that are not tensors, and ``call``, which the launches of one call share.
 """
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 STAND_IN = Path(__file__).parents[1] / "tests" / "stand_in"
 WARM_UP = 3
 ACCESS = re.compile(r"\b(?:ld|st|red|atom)\.global[\w.:]*?(?:\.v(\d))?\.[bfsu](\d+)")
+OPTIONS = ("num_warps", "num_stages", "enable_fp_fusion", "enable_reflect_ftz", "debug")
+"""What Triton needs beside a kernel's text to compile it again."""
 NOT_WORK = ("<record", "<wait", "<stream sync", "<device sync", "<event sync")
 
 
@@ -155,7 +158,9 @@ class Kernels:
                 int(count or 1) * int(bits) // 8
                 for count, bits in ACCESS.findall(path.with_suffix(".ptx").read_text())
             )
-            (self._folder / f"{key}.json").write_text(json.dumps({"widths": widths}))
+            compiled = json.loads(path.with_suffix(".json").read_text())
+            found = {"widths": widths, **{name: compiled[name] for name in OPTIONS}}
+            (self._folder / f"{key}.json").write_text(json.dumps(found))
             text.write_text(path.with_suffix(".ttir").read_text())
         return key
 

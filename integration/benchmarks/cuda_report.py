@@ -104,10 +104,20 @@ def calibrated(cases: dict[str, tuple[Sequence[Work], float]]) -> Constants:
     return constants
 
 
-def report(folder: Path) -> None:
+def constants_of(folder: Path) -> Constants:
+    """The constants fitted to the recordings in ``folder`` of what a GPU has measured."""
+    works = cuda_work.Works(folder)
+    found, _ = steps(folder, works)
+    constants = calibrated(measured(folder, works, found))
+    works.save()
+    return constants
+
+
+def report(folder: Path, fit: Path | None = None) -> None:
+    """Print the tables of ``folder``; times are predicted with constants fitted to the recordings in ``fit``, or in it."""
+    constants = constants_of(fit or folder)
     works = cuda_work.Works(folder)
     found, failed = steps(folder, works)
-    constants = calibrated(measured(folder, works, found))
     works.save()
     pairs = {
         key: (both[SYSTEMS[0]], both[SYSTEMS[1]]) for key, both in found.items() if len(both) == len(SYSTEMS)

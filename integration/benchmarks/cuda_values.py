@@ -28,9 +28,9 @@ UNKNOWN = Unknown()
 
 @dataclass(frozen=True)
 class Pointer:
-    """Addresses: that of a buffer, and offsets in bytes."""
+    """Addresses: that of a buffer, or of one for each member of the batch, and offsets in bytes."""
 
-    base: int | Unknown
+    base: int | np.ndarray | Unknown
     offset: np.ndarray | Unknown
 
 
@@ -44,13 +44,28 @@ def signed(value: int, bits: int) -> int:
 
 def gathered(value: Any, origin: np.ndarray) -> Any:
     if isinstance(value, Pointer):
-        return Pointer(value.base, gathered(value.offset, origin))
-    return value if isinstance(value, Unknown) or value.shape[0] == 1 else value[origin]
+        return Pointer(gathered(value.base, origin), gathered(value.offset, origin))
+    return value if not isinstance(value, np.ndarray) or value.shape[0] == 1 else value[origin]
+
+
+def merged(count: int, branches: list[tuple[np.ndarray, Any]]) -> Any:
+    """One value of ``count`` members from those of branches, each with the members that took it."""
+    if any(isinstance(value, Unknown) for _, value in branches):
+        return UNKNOWN
+    if any(isinstance(value, Pointer) for _, value in branches):
+        bases, offsets = ([(where, getattr(v, name)) for where, v in branches] for name in ("base", "offset"))
+        base = merged(count, bases)
+        return UNKNOWN if isinstance(base, Unknown) else Pointer(base, merged(count, offsets))
+    values = [(where, np.asarray(value)) for where, value in branches]
+    whole = np.zeros((count, *np.broadcast_shapes(*(v.shape[1:] for _, v in values))), values[0][1].dtype)
+    for where, value in values:
+        whole[where] = value
+    return whole
 
 
 def difference(after: Any, before: Any) -> Any:
     if isinstance(after, Pointer) and isinstance(before, Pointer):
-        return difference(after.offset, before.offset) if after.base == before.base else UNKNOWN
+        return difference(after.offset, before.offset) if _same(after.base, before.base) else UNKNOWN
     if isinstance(after, np.ndarray) and isinstance(before, np.ndarray) and before.dtype != bool:
         return after - before
     return UNKNOWN
@@ -155,10 +170,26 @@ def _logical(name: str, a: Any, b: Any) -> Any:
 
 
 def _selected(condition: Any, a: Any, b: Any) -> Any:
-    if isinstance(a, Pointer) and isinstance(b, Pointer) and a.base == b.base:
-        return Pointer(a.base, _selected(condition, a.offset, b.offset))
+    if isinstance(a, Pointer) and isinstance(b, Pointer):
+        base = a.base if _same(a.base, b.base) else _of_each(condition, a.base, b.base)
+        return (
+            UNKNOWN if isinstance(base, Unknown) else Pointer(base, _selected(condition, a.offset, b.offset))
+        )
     known = (isinstance(v, np.ndarray) for v in (condition, a, b))
     return np.where(condition, a, b) if all(known) else UNKNOWN
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(np.array_equal(a, b))
+
+
+def _of_each(condition: Any, a: Any, b: Any) -> Any:
+    """The buffer that each member of the batch chooses; unknown where that is not one for a whole tile."""
+    if not isinstance(condition, np.ndarray) or condition.ndim > 1:
+        return UNKNOWN
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return UNKNOWN
+    return np.where(condition, a, b)
 
 
 def _compare(op: Operation, operands: list[Any]) -> Any:

@@ -6,15 +6,18 @@ import faulthandler
 import json
 import os
 import statistics
+import sys
 import time
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import fxstack
 
+SCRIPT = Path(__file__).with_name("gpu.py")
 LOST = 3
 """Status of a section's process whose device answers no more: what comes next needs another process."""
 HANGS = 0.6
@@ -24,7 +27,6 @@ EAGER = "runs in eager torch"
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Machine:
     folder: Path
     seconds: float
     """How long the section may take."""
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command of a further process of ``gpu.py`` with the same folder."""
+        return [sys.executable, str(SCRIPT), str(self.folder), *(["--dry"] if self.dry else []), *arguments]
 
     @property
     def device(self) -> str:
@@ -166,7 +172,8 @@ def _wall_ms(run: Callable[[], Any]) -> float:
 class Report:
     """Rows of one section, written to ``<name>.json`` after every row, so that a killed section leaves what it has.
 
-    A process that follows one that died goes on behind the case in which that one did.
+    A process that follows one that died goes on behind the case in which that one did. Cases for which there was no time
+    run again.
     """
 
     name: str
@@ -178,7 +185,11 @@ class Report:
     def start(cls, name: str, machine: Machine) -> Report:
         path = machine.folder / f"{name}.json"
         rows = json.loads(path.read_text())["rows"] if path.exists() else []
-        return cls(name, machine, time.perf_counter(), rows)
+        return cls(name, machine, time.perf_counter(), [row for row in rows if "skipped" not in row])
+
+    def has(self, case: str) -> bool:
+        """Whether there is a row of a case."""
+        return any(row["case"] == case for row in self.rows)
 
     @property
     def left(self) -> float:
@@ -195,7 +206,7 @@ class Report:
 
         So does the end of the process, which one that hangs is given, with the threads' stacks in the log.
         """
-        if any(row["case"] == name for row in self.rows):
+        if self.has(name):
             return
         if self.left < seconds:
             self.add(case=name, skipped=f"{self.left:.0f} s left")

@@ -1,6 +1,7 @@
 """The operator database on a GPU, by several processes at once: Triton's compiler has most of the time.
 
-A process that dies, or whose device does, is followed by another one behind the case that it was at.
+A process that dies, or whose device does, is followed by another one behind the case that it was at. What the processes found
+is read from their logs, so that a further call goes on behind the last case of each part.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ class Part:
     samples: int = 0
     wrong: int = 0
     problems: dict[str, str] = field(default_factory=dict)
+    position: int | None = 0
+    """The next case; None behind the last one."""
 
-    def read(self, log: Path) -> int | None:
-        """Take over a process's log; the position behind the case in which it died, if it did in one."""
+    def read(self, log: Path) -> bool:
+        """Take over a process's log; whether the process came to its end."""
         text = log.read_text() if log.exists() else ""
         lines = [json.loads(line) for line in text.splitlines()]
         results = [line["result"] for line in lines if line.get("result")]
@@ -47,11 +50,15 @@ class Part:
         for result in results:
             if result["problem"]:
                 self.problems[f"{result['name']} {result['dtype']}"] = result["problem"]
-        if not lines or "done" in lines[-1]:
-            return None
+        if not lines:
+            return False
+        if "done" in lines[-1] or "stopped" in lines[-1]:
+            self.position = lines[-1].get("stopped")
+            return True
         if "case" in lines[-1]:
             self.problems[lines[-1]["case"]] = "the process ended"
-        return int(lines[-1]["position"]) + 1
+        self.position = int(lines[-1]["position"]) + 1
+        return False
 
 
 def sweep(machine: Machine, seconds: float) -> Iterator[dict[str, Any]]:
@@ -70,20 +77,35 @@ def sweep(machine: Machine, seconds: float) -> Iterator[dict[str, Any]]:
         "wrong": sum(part.wrong for part in found),
         "operators and dtypes": sum(part.cases for part in found),
         "processes": parts,
+        **(
+            {"skipped": "the rest of the database"}
+            if any(part.position is not None for part in found)
+            else {}
+        ),
     }
 
 
 def _part(machine: Machine, name: str, end: float) -> Part:
-    part, position, tries = Part(), 0, 0
-    while position is not None and end - time.monotonic() > (SHORT if tries else 0):
-        log = machine.folder / f"opdb-{name.split('/', maxsplit=1)[0]}-{tries}.jsonl"
-        log.unlink(missing_ok=True)
-        options = ["--part", name, "--skip", str(position), "--log", str(log)]
+    part, tries, ended = Part(), 0, False
+    while (log := _log(machine, name, tries)).exists():
+        part.read(log)
+        tries += 1
+    first = tries
+    while (
+        part.position is not None and not ended and end - time.monotonic() > (SHORT if tries > first else 0)
+    ):
+        log = _log(machine, name, tries)
+        options = ["--part", name, "--skip", str(part.position), "--log", str(log)]
         _run(machine, options, end - time.monotonic())
         if not log.exists():
             part.problems[f"part {name}"] = "it did not start"
-        position, tries = part.read(log), tries + 1
+            log.touch()
+        ended, tries = part.read(log), tries + 1
     return part
+
+
+def _log(machine: Machine, name: str, tries: int) -> Path:
+    return machine.folder / f"opdb-{name.replace('/', 'of')}-{tries}.jsonl"
 
 
 def _run(machine: Machine, options: list[str], seconds: float) -> None:

@@ -21,7 +21,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 KERNELS = (
     "copy", "add", "bias", "sum_rows", "sum_columns", "softmax", "transpose_add", "gather", "layer_norm", "product", "uneven",
-    "copy, sampled", "softmax, sampled", "bias, sampled",
+    "choice", "choice, sampled", "copy, sampled", "softmax, sampled", "bias, sampled",
 )  # fmt: skip
 
 

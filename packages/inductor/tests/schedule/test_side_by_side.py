@@ -1,5 +1,7 @@
 """Small kernels of a GPU that run side by side: which do, and that interpreted kernels give eager's numbers."""
 
+import re
+
 import pytest
 import torch
 from inductor_checks import assert_equal, copies, trace
@@ -72,8 +74,19 @@ def test_launches(fn, inputs, expected):
 
 
 def test_a_launch_has_a_limited_number_of_kernels(monkeypatch):
-    monkeypatch.setattr(side_by_side, "PARTS", 2)
+    monkeypatch.setattr(side_by_side, "KINDS", 2)
     assert launches(lambda *xs: tuple(x.exp() for x in xs), *(randn(n) for n in range(2, 7))) == [2, 2, 1]
+
+
+def test_equal_kernels_count_once(monkeypatch):
+    monkeypatch.setattr(side_by_side, "KINDS", 2)
+    inputs = [randn(n) for n in (2, 3, 2, 4, 3, 2)]
+    assert launches(lambda *xs: tuple(x.exp() for x in xs), *inputs) == [5, 1]
+
+
+def test_buffers_of_a_launch_are_limited(monkeypatch):
+    monkeypatch.setattr(side_by_side, "BUFFERS", 7)
+    assert launches(lambda *xs: tuple(x.exp() for x in xs), *(randn(3) for _ in range(5))) == [3, 2]
 
 
 def test_tensors_that_wait_are_limited(monkeypatch):
@@ -81,12 +94,42 @@ def test_tensors_that_wait_are_limited(monkeypatch):
     assert launches(lambda *xs: tuple(x.exp() for x in xs), *(randn(n) for n in range(3, 7))) == [3, 1]
 
 
-def test_equal_kernels_are_one_function():
-    inputs = randn(5), randn(5), randn(6)
-    graph = trace(lambda *xs: tuple(x.exp() for x in xs), *inputs)
-    text = fi.lower(graph, inputs, target="cuda").triton
-    assert text.count("def kernel_0_") == 2
-    assert text.count("kernel_0_0(a") == 3
+def calls(fn, *inputs):
+    """The functions that the only launch calls, in order, and how often it chooses between tensors."""
+    text = fi.lower(trace(fn, *inputs), inputs, target="cuda").triton
+    whole = text[text.index("number = ") :]
+    return re.findall(r"kernel_0_\d(?=\()", whole), len(re.findall(r"if g\d+ >=", whole))
+
+
+def widened(*xs):
+    return tuple(x.float() + 1.0 for x in xs)
+
+
+def test_equal_kernels_are_one_call():
+    assert calls(widened, randn(5), randn(5), randn(6)) == (["kernel_0_0", "kernel_0_1"], 1)
+
+
+def test_kernels_that_differ_in_dtypes_alone_are_calls_of_one_function():
+    """A function's types are those of its call: one choice between tensors of two dtypes has no type."""
+    inputs = [randn(5).to(dtype) for dtype in (torch.bfloat16, torch.float16, torch.bfloat16)]
+    assert calls(widened, *inputs) == (["kernel_0_0", "kernel_0_0"], 1)
+
+
+EQUAL = {
+    "points": (lambda *xs: tuple(x.exp() for x in xs), (X, -X, X + 1), [3]),
+    "many programs": (lambda *xs: tuple(x.exp() for x in xs), (randn(5000), randn(5000), randn(5000)), [3]),
+    "sums": (lambda *xs: tuple(x.sum(0) for x in xs), (X, -X, X + 1), [3]),
+    "sums of two shapes": (lambda *xs: tuple(x.sum(0) for x in xs), (X, Y, -X, -Y, X + 1), [5]),
+    "two dtypes": (widened, (X.bfloat16(), X.half(), -X.half(), -X.bfloat16()), [4]),
+    "as many as buffers allow": (lambda *ns: tuple(n + 1 for n in ns), [N + k for k in range(100)], [96, 4]),
+    "numbers": (lambda *ns: tuple(n + 1 for n in ns), (N, N + 1, N + 2), [3]),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_kernels_choose_their_tensors(name):
+    fn, inputs, expected = EQUAL[name]
+    assert launches(fn, *inputs) == expected
 
 
 def test_kernels_for_the_cpu_stay_apart():

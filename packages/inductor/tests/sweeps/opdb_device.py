@@ -165,6 +165,7 @@ def main():
     results = sweep(args.device, chosen, args.samples, args.grad)
     for position, (name, _, dtype) in enumerate(chosen, args.skip):
         if time.time() - start > args.seconds:
+            write(args.log, stopped=position)
             break
         write(args.log, position=position, case=f"{name} {dtype}")
         result = next(results)
@@ -174,7 +175,8 @@ def main():
             print(f"{result.name} {result.dtype}: {result.problem}", flush=True)
             if lost(args.device):
                 os._exit(LOST)  # what Python does at its end would wait for the device
-    write(args.log, done=True)
+    else:
+        write(args.log, done=True)
     if last is not None:
         print(f"{last.seen} samples, {last.wrong} wrong, {time.time() - start:.0f} s")
     return 1 if last is None or last.wrong else 0

@@ -15,15 +15,16 @@ from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Kernel, Scan
 from fxstack_inductor.ir.nodes import ExternCall, Node
 from fxstack_inductor.schedule.fusion.inlining import base_of, is_range_call
+from fxstack_inductor.schedule.fusion.inplace_scatter import rename_buffers
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 SMALL = 1 << 16
 """A kernel with at most this many points leaves most of a GPU without work."""
 WAITING = 1 << 20
 """The number of elements that may be kept in memory for waiting kernels."""
-PARTS = 8
-"""The most kernels of a launch. Each is compiled as a part of it, even where a launch has equal kernels."""
-BUFFERS = 96
+KINDS = 8
+"""The most different kernels of a launch. Each is compiled as a part of it; equal kernels are one part."""
+BUFFERS = 192
 """The most buffers of a launch."""
 
 
@@ -109,17 +110,33 @@ def _launches(steps: Sequence[KernelStep]) -> Iterator[KernelStep]:
         yield from map(_together, _divided([step for step, _ in level]))
 
 
-def _divided(steps: Iterable[KernelStep]) -> Iterator[list[KernelStep]]:
-    """Yield the kernels of each launch: kernels of one device, within the limits, those of equal loops next to each other."""
+def _divided(steps: Sequence[KernelStep]) -> Iterator[list[KernelStep]]:
+    """Yield the kernels of each launch: kernels of one device, within the limits, equal kernels next to each other."""
+    numbers: dict[Kernel, int] = {}
+    numbered = [(step, numbers.setdefault(_kind(step.kernel), len(numbers))) for step in steps]
+    numbered.sort(key=lambda item: (str(_device(item[0])), *_loops(item[0].kernel), item[1]))
     group: list[KernelStep] = []
-    for step in sorted(steps, key=lambda s: (str(_device(s)), str(s.kernel.outer), str(s.kernel.inner))):
+    kinds: set[int] = set()
+    for step, kind in numbered:
         buffers = sum(len(s.kernel.buffers) for s in (*group, step))
-        if group and (len(group) == PARTS or buffers > BUFFERS or _device(group[0]) != _device(step)):
+        full = len(kinds | {kind}) > KINDS or buffers > BUFFERS
+        if group and (full or _device(group[0]) != _device(step)):
             yield group
-            group = []
+            group, kinds = [], set()
         group.append(step)
+        kinds.add(kind)
     if group:
         yield group
+
+
+def _loops(kernel: Kernel) -> tuple[str, str]:
+    return str(kernel.outer), str(kernel.inner)
+
+
+def _kind(kernel: Kernel) -> Kernel:
+    """Return what is equal for kernels that compute the same of other tensors."""
+    places = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
+    return replace(rename_buffers(kernel, places), name="", origins=(), comments=())
 
 
 def _device(step: KernelStep) -> object:
