@@ -83,6 +83,9 @@ class Generator:
     def __init__(self, seed, offset=0):
         self.seed, self.offset, self.reserved = seed, offset, []
 
+    def get_offset(self):
+        return self.offset
+
     def philox_state(self, count):
         self.reserved.append(count)
         offset, self.offset = self.offset, self.offset + -(-count // 4) * 4

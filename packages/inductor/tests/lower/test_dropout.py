@@ -7,6 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, lower
+from fxstack_inductor.codegen.triton import draws as triton_draws
 from fxstack_inductor.lower.host import draws
 
 pytest.importorskip("triton")
@@ -178,6 +179,48 @@ def test_a_recording_reads_the_numbers_that_its_replay_sets(monkeypatch):
     monkeypatch.setattr(philox, "Generator", Recorded)
     expected = philox.dropout(x, 0.3, THREADS, SEED, OFFSET)
     assert all(torch.equal(a, b) for a, b in zip(run(x), expected, strict=True))
+
+
+def by_four(fn, *inputs):
+    """Whether neighbours share a call of Philox; the values are eager's in any case."""
+    run = Run(fn, *inputs)
+    actual = run(*inputs)
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(triton_draws, "WORDS", 3)  # no number of points is a multiple of 3 everywhere
+    try:
+        expected = Run(fn, *inputs)
+    finally:
+        monkeypatch.undo()
+    assert "= _eager_uniform_by_four(" not in expected.lowered.triton
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected(*inputs), strict=True))
+    return "= _eager_uniform_by_four(" in run.lowered.triton
+
+
+def drop(x):
+    return DROPOUT(x * 2, 0.3, True)[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "shape", "dtype", "shared"),
+    [
+        (drop, (4104,), torch.bfloat16, True),
+        (drop, (4104,), torch.float32, True),
+        (drop, (4104,), torch.float64, False),
+        (drop, (4102,), torch.float32, False),
+        (lambda x: drop(x).sum(-1), (30, 72), torch.bfloat16, True),
+        (lambda x: drop(x).sum(-1), (3, 5000), torch.float32, True),
+        (lambda x: drop(x).sum(0), (30, 72), torch.bfloat16, False),
+        (lambda x: drop(x.sum(-1)), (64, 12), torch.float32, False),
+        (lambda x: torch.softmax(drop(x), -1), (8, 6, 36), torch.float32, True),
+        (lambda x: drop(x).t() + 1, (36, 64), torch.float32, True),
+        (lambda x: drop(x[:, 1:-1]), (36, 64), torch.float32, False),
+        (lambda x: x[:, None] + drop(x), (16, 32), torch.float32, True),
+        (lambda x: DROPOUT(x, 0.3, True)[0], (4104,), torch.float32, False),
+    ],
+)
+def test_neighbours_share_the_words_of_a_call(fn, shape, dtype, shared):
+    x = randn(*shape, dtype=dtype)
+    assert by_four(lambda x: (fn(x),), x) is shared
 
 
 def test_a_neighbour_is_in_the_same_kernel():

@@ -123,7 +123,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "remainder": _by_kind("_remainder_float({0}, {1})", "_remainder({0}, {1})"),
         "floordiv": _by_kind("_floordiv_float({0}, {1})", "_floordiv({0}, {1})"),
         **{f"round_{n}": _template(float8.rounded(d)) for d, n in FLOAT8_NAMES.items()},
-        "eager_uniform": lambda args, _dtype: f"{draws.UNIFORM}({', '.join(args)})",
+        "eager_uniform": lambda args, _dtype: f"_eager_uniform({', '.join(args)})",
         "round_bf16": _template("{0}.to(tl.bfloat16).to(tl.float32)"),
         "round_f16": _template("{0}.to(tl.float16).to(tl.float32)"),
     }

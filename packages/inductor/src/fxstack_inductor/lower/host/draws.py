@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from fxstack_inductor import torch_compat
+
 # Limits: needs a torch whose generators have ``philox_state`` (2.15), which also serves recordings of CUDA graphs.
 
 BLOCK = 256
@@ -76,7 +78,7 @@ class Draw:
         numbers = ((numel - 1) // (threads * UNROLL) + 1) * UNROLL
         address = offset * self.itemsize if tensor is None else tensor.data_ptr()
         vector = vector_size(numel, self.itemsize, address) if self.dense else 1
-        seed, first, within = _generator(self.device).philox_state(numbers)
+        seed, first, within = _reserve(self.device, numbers)
         if seed.is_cuda:
             return 0, within.item(), seed.data_ptr(), first.data_ptr(), threads, vector
         return seed.item(), first.item(), 0, 0, threads, vector
@@ -90,9 +92,16 @@ def device_threads(device: int) -> int:
     return int(properties.multi_processor_count * blocks * BLOCK)
 
 
-def _generator(device: int) -> Any:
-    """Return the generator from which this thread draws."""
-    return getattr(_PRIVATE, "generator", None) or torch.cuda.default_generators[device]
+def _reserve(device: int, numbers: int) -> Any:
+    """Reserve ``numbers`` for each thread: return seed, offset, and the offset within a recording, as tensors."""
+    private = getattr(_PRIVATE, "generator", None)
+    if private is not None:
+        return private.philox_state(numbers)
+    generator: Any = torch.cuda.default_generators[device]
+    if torch_compat.cuda_getDevice() == device:
+        return generator.philox_state(numbers)
+    with torch.cuda.device(device):  # the recording that counts is that of this device's stream
+        return generator.philox_state(numbers)
 
 
 @contextmanager

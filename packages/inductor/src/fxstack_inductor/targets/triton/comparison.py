@@ -6,7 +6,7 @@ a warning says so. The comparison draws from a generator of its own, so the prog
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -25,7 +25,7 @@ DROPOUT = torch.ops.aten.native_dropout.default
 P = 0.3
 """The probability of dropping an element."""
 SEED, OFFSET = 0x1234_5678_9ABC, 4 << 32
-"""The generator's state at the first number: the seed and the counter need more than 32 bits."""
+"""The generators' state at the first number."""
 
 _RESULTS: dict[int, bool] = {}
 """The result of the comparison by the number of the device."""
@@ -61,17 +61,11 @@ def _difference(
     """Return how the numbers of generated kernels differ from eager's; empty if they are equal."""
     with disable_current_modes(), torch.cuda.device(device), torch.no_grad():
         inputs = _inputs(device)
-        theirs, ours = (torch.Generator(f"cuda:{device}") for _ in range(2))
-        for generator in (theirs, ours):
-            generator.manual_seed(SEED)
-            generator.set_offset(OFFSET)
-        graph = make_fx(_dropouts, tracing_mode="fake")(*inputs)
-        call = load(graph, options)
+        theirs, ours = _generator(device), _generator(device)
+        call = load(make_fx(_dropouts, tracing_mode="fake")(*inputs), options)
         with drawing_from(ours):
             actual = call(*inputs)
-        expected: list[Any] = []
-        for x in inputs:
-            expected += torch.ops.aten._fused_dropout.default(x, 1 - P, theirs)
+        expected = [result for x in inputs for result in _by_eager(x, theirs)]
         for position, (x, y) in enumerate(zip(actual, expected, strict=True)):
             if not torch.equal(x, y.to(x.dtype)):
                 what = f"{inputs[position // 2].numel()} elements of {inputs[position // 2].dtype}"
@@ -79,6 +73,20 @@ def _difference(
         if ours.get_offset() != theirs.get_offset():
             return f"torch {torch.__version__} reserves another count of numbers"
     return ""
+
+
+def _generator(device: int) -> Any:
+    """Return a generator of the comparison's own, in a state that needs more than 32 bits."""
+    generator: Any = torch.Generator(f"cuda:{device}")
+    generator.manual_seed(SEED)
+    generator.set_offset(OFFSET)
+    return generator
+
+
+def _by_eager(x: torch.Tensor, generator: Any) -> Sequence[torch.Tensor]:
+    """Return the value and the mask of eager's dropout, drawn from ``generator``."""
+    results: Sequence[torch.Tensor] = torch.ops.aten._fused_dropout.default(x, 1 - P, generator)
+    return results
 
 
 def _dropouts(*inputs: torch.Tensor) -> list[torch.Tensor]:
