@@ -59,7 +59,8 @@ def _difference(
     device: int, options: InductorOptions, load: Callable[[GraphModule, InductorOptions], Compiled]
 ) -> str:
     """Return how the numbers of generated kernels differ from eager's; empty if they are equal."""
-    with disable_current_modes(), torch.cuda.device(device), torch.no_grad():
+    plain = torch.inference_mode(mode=False)  # compilation happens in the middle of the program
+    with disable_current_modes(), plain, torch.no_grad(), torch.cuda.device(device):
         inputs = _inputs(device)
         theirs, ours = _generator(device), _generator(device)
         call = load(make_fx(_dropouts, tracing_mode="fake")(*inputs), options)
