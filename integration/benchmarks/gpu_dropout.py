@@ -20,11 +20,17 @@ CALLS = 4
 
 
 def drawn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Dropouts of inputs, of views and of computed tensors, among other random operators, and a gradient."""
-    y = F.dropout(F.dropout(x, 0.1) * 2, 0.37)
-    noise = torch.rand_like(y)
-    z = F.dropout((y + noise)[..., 1:], 0.5).softmax(-1)
-    return y, z, F.dropout(x.relu().sum(-1), 0.9), torch.autograd.grad(z.square().sum(), x)[0]
+    """Dropouts of inputs, of views and of computed tensors, among other random operators, and a gradient.
+
+    Where operators in front round in another way than in eager, the result says which elements were kept.
+    """
+    first = F.dropout(x, 0.1)
+    second = F.dropout(first * 2, 0.37)
+    positive = second.abs() + torch.rand_like(x) + 1
+    third = F.dropout(positive[..., 1:], 0.5)
+    fourth = F.dropout(x.abs().amax(-1) + 1, 0.9)
+    (gradient,) = torch.autograd.grad(first.sum(), x)
+    return first.detach(), gradient, *(y != 0 for y in (second, third, fourth))
 
 
 def layouts(small: bool) -> Iterator[tuple[str, Callable[[torch.dtype, str], torch.Tensor]]]:
