@@ -39,10 +39,11 @@ SOURCES = [
 SHARES = {
     "environment": 0.04,
     "kernels": 0.14,
+    "dropout": 0.03,
     "attention": 0.1,
-    "real": 0.3,
+    "real": 0.28,
     "compile": 0.18,
-    "models": 0.16,
+    "models": 0.15,
     "products": 0.08,
     "launch": 0.04,
     "opdb": 0.06,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpu_measure import Machine, Report
 
 TUNED = ("default", "max-autotune-no-cudagraphs")
+MODES = ("default", "reduce-overhead")
 
 
 def environment(report: Report, machine: Machine) -> None:
@@ -160,3 +161,12 @@ def opdb(report: Report, machine: Machine) -> None:
 
     for row in sweep(machine, report.left):
         report.add(**row)
+
+
+def dropout(report: Report, machine: Machine) -> None:
+    """Dropout in generated kernels: eager's numbers, and the generator as eager leaves it."""
+    from gpu_dropout import rows
+
+    ours = {name: c for name, c in machine.compilers(MODES).items() if name.startswith("fxstack")}
+    for case, row in rows(ours, machine.device, small=machine.dry):
+        report.attempt(case, row, machine.pick(0, 4))

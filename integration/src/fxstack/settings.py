@@ -97,6 +97,7 @@ def make_options(
         ("solver", partition.get("solver", "scipy"), SOLVERS),
         ("target", inductor.get("target", "cpu"), ("cpu", "cuda", None)),
         ("host", inductor.get("host", "native"), ("native", "python")),
+        ("dropout", inductor.get("dropout", "compared"), ("compared", "generated", "aten")),
     ):
         if name not in names:
             raise OptionError(_unknown(kind, name, names))

@@ -1,7 +1,8 @@
 """Builds stand-ins for CUDA's driver, its runtime, cuBLAS and cuDNN, with which torch's CUDA build runs where there is no GPU.
 
 Torch takes them for two H100s whose memory is the host's: allocations, copies, streams, events, recordings, autograd's threads
-and Triton's launches are real calls, copies copy, and kernels do nothing but leave a record.
+and Triton's launches are real calls, copies copy, and kernels do nothing but leave a record. Programs over them need
+``FXSTACK_DROPOUT=generated``: the numbers that kernels draw cannot be compared.
 """
 
 import ctypes

@@ -13,7 +13,7 @@ void fake_record(const char *name, int64_t grid, int64_t threads, int64_t shared
     int64_t context);
 void fake_set_device(int device);
 static __thread int device; static __thread cudaError_t last;
-static __thread cudaStream_t capturing; static int captures; static int invalid;
+static __thread cudaStream_t capturing; static __thread enum cudaStreamCaptureMode mode; static int captures; static int invalid;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 typedef struct { char *start; size_t size; int device, host; } Block;
 static Block blocks[1 << 16]; static int block_count;
@@ -149,7 +149,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned f, int p) {
 cudaError_t cudaStreamGetPriority(cudaStream_t s, int *p) { *p = 0; return 0; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   fake_record("<stream synchronize>", 0, 0, 0, (intptr_t)s, device);
-  return fail(capturing ? cudaErrorStreamCaptureUnsupported : 0);
+  int allowed = !capturing || (capturing != s && mode == cudaStreamCaptureModeRelaxed);
+  return fail(allowed ? 0 : cudaErrorStreamCaptureUnsupported);
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) {
   return fail(capturing ? cudaErrorStreamCaptureUnsupported : 0);
@@ -209,7 +210,11 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatu
   if (n) *n = 0;
   return 0;
   }
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *m) { return 0; }
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *m) {
+  enum cudaStreamCaptureMode before = mode;
+  mode = *m; *m = before;
+  return 0;
+}
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long f) {
   *e = (cudaGraphExec_t)g;
   return 0;

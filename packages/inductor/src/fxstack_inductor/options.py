@@ -51,6 +51,13 @@ class InductorOptions:
 
     The choices are saved in ``cache_dir``.
     """
+    dropout: str = "compared"
+    """Dropout on CUDA: "compared", "generated" or "aten".
+
+    "compared": generated kernels draw eager's numbers, after one comparison for each device with the numbers that torch
+    draws on it. If these differ, ATen's kernel draws, and a warning says so. "generated": without the comparison, for
+    simulated devices that compute nothing. "aten": ATen's kernel draws.
+    """
     verify: bool = True
     """Check the invariants of kernels after each pass over their loops."""
     rerun_refused: bool = True
@@ -88,6 +95,7 @@ ENVIRONMENT: Final = (
     Variable("FXSTACK_INDUCTOR_CACHE_LIMIT", "cache_limit", int, "a number of bytes"),
     Variable("FXSTACK_INDUCTOR_NO_CACHE", "use_cache", lambda text: not _is_on(text)),
     Variable("FXSTACK_CC", "compiler", str),
+    Variable("FXSTACK_DROPOUT", "dropout", str),
     Variable("FXSTACK_RAISE_FAILURES", "raise_failures", _is_on),
     Variable("FXSTACK_REPRO_DIR", "repro_dir", Path),
 )

@@ -23,6 +23,8 @@ class ScalarOp:
     """C's math library and libdevice both have a function of this name."""
     unary: bool = False
     """ATen's operator of this name takes one tensor and returns floating point for any dtype."""
+    gpu: bool = False
+    """Only kernels on a GPU have the operation."""
 
 
 # fmt: off
@@ -47,6 +49,7 @@ TABLE = MappingProxyType(
                 for name in ("copysign", "floor", "ceil", "trunc", "fmax", "fmin")
             ),
             ScalarOp("sigmoid", expensive=True, unary=True),
+            ScalarOp("eager_uniform", expensive=True, gpu=True),
         )
     }
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,12 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, product
 from fxstack_inductor.ir.kernel import Combine
 from fxstack_inductor.ir.nodes import (
+    Argument,
     Body,
     Call,
     Const,
     Coord,
+    ExternCall,
     Index,
     Indirect,
     Layout,
@@ -55,8 +57,8 @@ class Context:
     """The facts about the processor for which kernels are made."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """The device of the node's tensors, where its results are made."""
-    nodes: list[Node] = field(default_factory=list)
-    """The IR nodes that rules have made so far, in order."""
+    nodes: list[Node | ExternCall] = field(default_factory=list)
+    """The IR nodes and calls that rules have made so far, in order."""
     current: str = ""
     """Name of the FX node; the names of the made IR nodes begin with the name."""
     comment: str = ""
@@ -171,6 +173,29 @@ class Context:
         node.body = make_body(node.index)
         self.nodes.append(node)
         return node
+
+    def arguments(
+        self,
+        function: Callable[..., Any],
+        operands: tuple[Any, ...],
+        names: Iterable[str],
+        dtype: torch.dtype,
+    ) -> dict[str, Node]:
+        """Make a call of ``function``, which keeps its place among random operators; kernels take its results by value.
+
+        Return the results, numbers of ``dtype``, by ``names``.
+        """
+        label = f"{self.current}__{len(self.nodes)}"
+        reads = tuple(value for value in operands if isinstance(value, Node))
+        call = ExternCall(label, function, operands, {}, reads, effect=True, comment=self.comment)
+        layout = Layout((), (), dtype, self.device)
+        for position, name in enumerate(names):
+            result = Argument(
+                name=f"{label}_{name}", layout=layout, origin=self.current, call=call, path=(position,)
+            )
+            call.outputs.append(result)
+        self.nodes.append(call)
+        return dict(zip(names, call.outputs, strict=True))
 
     def view(
         self, base: Node, shape: Sequence[Expr], make_coords: Callable[[tuple[Expr, ...]], Sequence[Expr]]

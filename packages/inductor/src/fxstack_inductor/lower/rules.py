@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from fxstack_inductor.lower.elementwise import activations, creation, pointwise, powers
+from fxstack_inductor.lower.elementwise import activations, creation, dropout, pointwise, powers
 from fxstack_inductor.lower.indexing import cat_pad_gather, resample, scatters, views
 from fxstack_inductor.lower.reductions import batches, normalisation, reductions, scans, windows
 
@@ -17,6 +17,7 @@ MODULES = (
     pointwise,
     powers,
     activations,
+    dropout,
     views,
     reductions,
     resample,

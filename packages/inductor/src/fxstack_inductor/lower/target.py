@@ -17,6 +17,8 @@ class KernelTarget:
     """Whether variances of float32 accumulate in float64, as in eager's kernels of this device type."""
     float8: bool = False
     """Whether kernels load, convert and store 8-bit floats."""
+    draws: bool = False
+    """Whether kernels compute the random numbers of eager's dropout."""
 
 
 CPU_KERNELS = KernelTarget()

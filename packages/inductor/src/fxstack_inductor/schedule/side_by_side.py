@@ -13,7 +13,7 @@ from itertools import chain
 
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Kernel, Scan
-from fxstack_inductor.ir.nodes import ExternCall, Node
+from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.schedule.fusion.inlining import base_of, is_range_call
 from fxstack_inductor.schedule.fusion.inplace_scatter import rename_buffers
 from fxstack_inductor.schedule.steps import KernelStep, Step
@@ -84,7 +84,7 @@ def _access(step: Step) -> _Access:
 
 def _needed(waiting: Sequence[KernelStep], step: Step) -> list[KernelStep]:
     """Return the waiting kernels that must run before ``step``, in order."""
-    if is_range_call(step) or (isinstance(step, ExternCall) and step.effect and not step.reads):
+    if is_range_call(step) or (isinstance(step, ExternCall) and _acts_elsewhere(step)):
         return [*waiting]  # the step may change the surroundings of all later launches
     needed: list[KernelStep] = []
     behind = [_access(step)]
@@ -94,6 +94,11 @@ def _needed(waiting: Sequence[KernelStep], step: Step) -> list[KernelStep]:
             needed.insert(0, kernel)
             behind.append(access)
     return needed
+
+
+def _acts_elsewhere(call: ExternCall) -> bool:
+    """Whether a call has an effect other than on its arguments. Calls that make arguments of kernels have none."""
+    return call.effect and not call.reads and not all(isinstance(o, Argument) for o in call.outputs)
 
 
 def _launches(steps: Sequence[KernelStep]) -> Iterator[KernelStep]:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import torch
 
-from fxstack_inductor.codegen.triton import float8
+from fxstack_inductor.codegen.triton import draws, float8
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.scalar_ops import INFIX, LIBRARY
 from fxstack_inductor.tiling.kernels import FLOAT8_NAMES
@@ -123,6 +123,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "remainder": _by_kind("_remainder_float({0}, {1})", "_remainder({0}, {1})"),
         "floordiv": _by_kind("_floordiv_float({0}, {1})", "_floordiv({0}, {1})"),
         **{f"round_{n}": _template(float8.rounded(d)) for d, n in FLOAT8_NAMES.items()},
+        "eager_uniform": lambda args, _dtype: f"_eager_uniform({', '.join(args)})",
         "round_bf16": _template("{0}.to(tl.bfloat16).to(tl.float32)"),
         "round_f16": _template("{0}.to(tl.float16).to(tl.float32)"),
     }
@@ -242,4 +243,4 @@ def _argmin(value, at, other, where):
     keep = better | tie
     return tl.where(keep, value, other), tl.where(keep, at, where)
 '''
-PRELUDE += float8.PRELUDE
+PRELUDE += float8.PRELUDE + draws.PRELUDE

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import torch
 
 from fxstack_inductor.codegen.index_text import triton_index, wide_index
+from fxstack_inductor.codegen.triton import draws
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.combinations import LAST, Combinations
@@ -53,6 +54,7 @@ class KernelWriter(CodeWriter):
         self.program = program
         """The number of the program: Triton's, or an argument of a function that a kernel of several parts calls."""
         self.kind = tiling.kind
+        self.constants = tiling.config.constants
         self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)
         self.narrow = narrow(kernel)
@@ -223,6 +225,9 @@ class KernelWriter(CodeWriter):
                 return self._load(value)
             case Check():
                 return self._check(value)
+            case Compute("eager_uniform", args):
+                values = [self.kernel.values[k] for k in args]
+                return draws.uniform([f"v{k}" for k in args], values, *self._last_axis())
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return triton_ops.emit(op, [f"v{k}" for k in args], dtype, kinds)
@@ -230,6 +235,12 @@ class KernelWriter(CodeWriter):
                 return self._scan(value)
             case Reduce():
                 raise AssertionError("a reduction has no expression")
+
+    def _last_axis(self) -> tuple[tuple[Loop, ...], int, int]:
+        """Return the loops along the last axis of the current tile, the points along it, and the number of axes."""
+        if self._in_loop():
+            return self.kernel.inner, self.constants["RBLOCK"], 2
+        return ((), 1, 2) if self.kernel.inner else (self.kernel.outer, self.constants["XBLOCK"], 1)
 
     def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
         """Return an index expression as a value, in 64 bits if 32 may not be enough."""

@@ -18,6 +18,7 @@ from fxstack_inductor.codegen.host.native_device import RECORDS, native_device_p
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import link_constants
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
+from fxstack_inductor.lower.host.draws import has_philox_state
 from fxstack_inductor.lower.nested.graphs import NestedGraph
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, load_cubins
@@ -29,6 +30,7 @@ from fxstack_inductor.schedule.int32_indexing import too_large
 from fxstack_inductor.schedule.steps import Plan
 from fxstack_inductor.targets.target import Compiled
 from fxstack_inductor.targets.triton.artifact import LoweredTriton, graph_refusal, plan_tensors
+from fxstack_inductor.targets.triton.comparison import draws_like_eager, dropout_devices
 from fxstack_inductor.targets.triton.lower import lower_triton, on_cuda, records_graphs, uses_interpreter
 from fxstack_interchange.operators.origins import SOURCE
 from fxstack_interchange.user_warnings import warn_user
@@ -62,9 +64,16 @@ def compile_for_device(
 
 
 def load_triton(
-    graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False, wide: bool = False
+    graph_module: GraphModule,
+    options: InductorOptions,
+    *,
+    boxed: bool = False,
+    wide: bool = False,
+    draws: bool | None = None,
 ) -> tuple[LoweredTriton, Compiled]:
     """Return the generated code and a callable of the graph's inputs (on CPU with Triton's interpreter).
+
+    ``draws``: kernels draw the random numbers of dropout; None: as ``options.dropout`` says.
 
     Raises:
         ValueError: the graph's tensors are on CPU, and the interpreter is off.
@@ -77,7 +86,11 @@ def load_triton(
             "target='cuda' was asked for a graph of CPU tensors: move the tensors to a GPU, or set "
             "TRITON_INTERPRET=1 before Triton is imported to run the kernels in its interpreter"
         )
-    lowered = lower_triton(graph_module, options, interpreted=interpreted, boxed=boxed, wide=wide)
+    if draws is None:
+        draws = not interpreted and _draws(graph_module, options)
+    lowered = lower_triton(
+        graph_module, options, interpreted=interpreted, boxed=boxed, wide=wide, draws=draws
+    )
     name = f"<fxstack {graph_module._get_name()}>"
     device = _only_device(lowered.plan)
     if not interpreted and device is not None and _natively(lowered, options):
@@ -89,6 +102,19 @@ def load_triton(
         namespace |= add(lowered, options)
     exec(compile(lowered.host, name, "exec"), namespace)  # noqa: S102 - generated just above
     return lowered, namespace["call"]
+
+
+def _draws(graph_module: GraphModule, options: InductorOptions) -> bool:
+    """Whether kernels draw the numbers of the graph's dropouts; compare once for each device, if the option says so."""
+    devices = dropout_devices(graph_module)
+    if not devices or options.dropout == "aten" or not has_philox_state():
+        return False
+    return options.dropout == "generated" or all(draws_like_eager(d, options, _compiled) for d in devices)
+
+
+def _compiled(graph_module: GraphModule, options: InductorOptions) -> Compiled:
+    """Return the graph compiled with dropout in kernels."""
+    return device_callable(*load_triton(graph_module, options, draws=True), options)
 
 
 def _link_functions(constants: Mapping[str, Any], options: InductorOptions) -> dict[str, Any]:

@@ -60,18 +60,19 @@ def lower_triton(
     target: str = "cuda",
     boxed: bool = False,
     wide: bool = False,
+    draws: bool = True,
 ) -> LoweredTriton:
     """Return the generated code, on any machine; neither a GPU nor Triton is needed.
 
     ``boxed``: the program takes one list. A program that is recorded as a CUDA graph never does. ``wide``:
-    kernels index symbolic sizes with 64 bits.
+    kernels index symbolic sizes with 64 bits. ``draws``: kernels draw the random numbers of dropout.
 
     Raises:
         ValueError: ``target`` is not a known GPU.
     """
     gpu_of(target)
     # CPU tensors become loops only in a printed graph and in Triton's interpreter.
-    kernel_target = KERNELS if on_cuda(graph_module) else replace(KERNELS, device="cpu")
+    kernel_target = replace(KERNELS, device="cuda" if on_cuda(graph_module) else "cpu", draws=draws)
     scheduled, configs = _plan(graph_module, options, kernel_target, gpu_of(target))
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     boxed = boxed and not (records_graphs(options) and graph_refusal(scheduled) is None)
@@ -210,7 +211,7 @@ def _plan(
 
     always = template_rules(graph_module, options, target)
     chosen: Candidates = template_candidates(graph_module) if options.templates else {}
-    if chosen and options.autotune and target is KERNELS:
+    if chosen and options.autotune and target.device == KERNELS.device:
         tuner = device_tuner(options, _first_device(graph_module))
         if tuner is not None:
             return tune_plan(schedule_with, chosen, *tuner)

@@ -32,6 +32,8 @@ class ProductWriter(KernelWriter):
         self.dot = dot_of(tiling.kernel)
         self.masks: dict[Var, str] = {}
         self.spread = "", ""
+        self.finished = False
+        """Whether the lines that follow handle elements of the finished product."""
 
     def function(self, name: str) -> str:
         """Return the Triton function ``name``."""
@@ -144,6 +146,11 @@ class ProductWriter(KernelWriter):
         """Return False: epilogues have no inner axis."""
         return False
 
+    def _last_axis(self) -> tuple[tuple[Loop, ...], int, int]:
+        """Return the columns; factors of the product run along other axes, and share no words."""
+        width = self.constants["BN"] >> self.tiles.config.halvings
+        return (self.tiles.columns if self.finished else ()), width, 2
+
     # --- elements --------------------------------------------------------------------------------
 
     def _parts(self) -> None:
@@ -166,6 +173,7 @@ class ProductWriter(KernelWriter):
 
     def _elements(self) -> None:
         """Write the operations on the elements of the finished product, and the stores."""
+        self.finished = True
         if self.tiles.config.halvings:
             self._parts()
         self._axis("i", "[:, None]", self.tiles.rows)
