@@ -72,6 +72,7 @@ def short(folder: Path, sections: Sequence[str]) -> str:
     lines += _groups(rows_of(folder, "models"))
     lines += [*_first_steps(rows_of(folder, "compile")), *_launches(rows_of(folder, "launch"))]
     lines += [f"opdb: {_line(row)}" for row in rows_of(folder, "opdb") if row["case"] == "total"]
+    lines += _draws(rows_of(folder, "dropout"))
     ends = _ends(folder, sections)
     kept = lines[: MOST - len(ends)]
     return "\n".join([*kept, *ends])
@@ -161,6 +162,11 @@ def _launches(rows: list[Row]) -> list[str]:
         if any(figures):
             lines.append(_cells(f"host: {unit}", figures, ratio, ()))
     return lines
+
+
+def _draws(rows: list[Row]) -> list[str]:
+    wrong = sum(key.endswith("wrong") for row in rows for key in row)
+    return [f"dropout: {len(rows)} cases, {wrong} wrong"] if rows else []
 
 
 def _ends(folder: Path, sections: Sequence[str]) -> list[str]:

@@ -133,3 +133,38 @@ def test_the_value_beside_its_position_is_split_once(monkeypatch):
 def test_the_position_in_the_whole(monkeypatch):
     split_from(monkeypatch, 64)
     assert check(torch.argmax, randn(3, 5, 30)) == 2
+
+
+def normalised(x, w, b):
+    return torch.native_batch_norm(x, w, b, None, None, True, 0.1, 1e-5)
+
+
+CENTRED = {
+    "logsumexp": (lambda x: x.logsumexp(-1), (4, 9001)),
+    "variance of rows": (lambda x: x.var(-1), (3, 16384)),
+    "variance of columns": (lambda x: x.std(0), (600, 70)),
+}
+
+
+@pytest.mark.parametrize("name", CENTRED)
+def test_a_sum_that_depends_on_another_is_split_beside_it(name):
+    fn, shape = CENTRED[name]
+    assert check(fn, randn(*shape) + 5) == 2
+
+
+def test_statistics_of_a_batch_take_two_kernels_beside_the_result():
+    assert check(normalised, randn(8, 6, 32, 33) * 3 + 40, randn(6), randn(6)) == 3
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), float("-inf"), 1e4], ids=["nan", "inf", "-inf", "large"]
+)
+@pytest.mark.parametrize("fn", [lambda x: x.logsumexp(-1), lambda x: x.log_softmax(-1), lambda x: x.var(-1)])
+@pytest.mark.parametrize("place", [slice(20, None, 70), slice(None), slice(64, 128), slice(1, None)])
+def test_special_values_in_parts_equal_eager(fn, value, place, monkeypatch):
+    split_from(monkeypatch, 64)
+    x = randn(3, 301)
+    x[0, place] = value
+    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(x)
+    (got,) = compile_graph(graph, (x,), InductorOptions(target="cuda"))(x)
+    torch.testing.assert_close(got, fn(x), rtol=1e-4, atol=1e-4, equal_nan=True)

@@ -2,8 +2,9 @@
 
 ``inner``: whether a value changes along the inner loops. ``stage``: the pass over the inner loops in which
 the value is available. The stage of a reduction is the highest stage of its operands plus 1:
-pass ``s`` computes the reductions of stage ``s + 1``. The stage of any other value is the highest stage of
-its operands, or 0 without operands.
+pass ``s`` computes the reductions of stage ``s + 1``. A centred reduction does not wait for its centre: its stage is
+that of its first operand plus 1. The stage of any other value is the highest stage of its operands, or 0 without
+operands.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fxstack_inductor.ir.expr import Var
-from fxstack_inductor.ir.kernel import Kernel, Reduce, Scan, Store, index_variables, operands
+from fxstack_inductor.ir.kernel import CENTRED, Kernel, Reduce, Scan, Store, index_variables, operands
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,13 @@ class Analysis:
         return frozenset(k for k, varies in enumerate(self.inner) if not varies)
 
     def ready(self, stage: int) -> list[int]:
-        """Return the positions of values outside the inner loops whose stage is ``stage``, without reductions."""
+        """Return the positions of values outside the inner loops whose stage is ``stage``.
+
+        Of reductions, these are only the centred ones, which end when their centre is known.
+        """
+        values = self.kernel.values
         positions = (k for k in sorted(self.outer) if self.stage[k] == stage)
-        return [k for k in positions if not isinstance(self.kernel.values[k], Reduce)]
+        return [k for k in positions if not isinstance(v := values[k], Reduce) or v.op in CENTRED]
 
     def roots(self, reduces: Iterable[int], stores: Iterable[Store]) -> list[int]:
         """Return the positions of the values that the given reductions and stores read.
@@ -99,7 +104,7 @@ def analyse(kernel: Kernel) -> Analysis:
         value_stage = max((stage[k] for k in sources), default=0)
         if isinstance(value, Reduce):
             inner.append(False)
-            stage.append(value_stage + 1)
+            stage.append((stage[value.args[0]] if value.op in CENTRED else value_stage) + 1)
             continue
         own_varies = isinstance(value, Scan) or _varies(index_variables(value), kernel)
         inner.append(own_varies or any(inner[k] for k in sources))

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import torch
 
@@ -109,13 +110,21 @@ class Compute:
 class Reduce:
     """``op`` over the inner loops: sum, prod, max, min, any, all; argmax and argmin take (value, position).
 
-    ``dot`` is a sum of products of two values; a target with matrix instructions computes it with these.
+    ``dot`` is a sum of products of two values; a target with matrix instructions computes it with these. The operations
+    in ``CENTRED`` take (value, centre), where the centre is an outer value that the same pass makes available.
     """
 
     op: str
     args: tuple[int, ...]
     """Positions of the operands."""
     dtype: torch.dtype
+
+
+CENTRED = MappingProxyType({"expsum": "max", "squares": "sum"})
+"""Sums of ``exp(value - centre)`` and of ``(value - centre) ** 2``, whose centre depends on a reduction of the same value.
+
+Each has the operation of that reduction, which the same pass computes. ``tiling.one_pass`` makes them, for Triton.
+"""
 
 
 @dataclass(frozen=True, slots=True)

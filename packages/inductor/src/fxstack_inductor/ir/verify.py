@@ -8,6 +8,7 @@ from fxstack_inductor.errors import VerificationError
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import (
+    CENTRED,
     Compute,
     Kernel,
     Load,
@@ -19,7 +20,7 @@ from fxstack_inductor.ir.kernel import (
 )
 from fxstack_inductor.ir.printer import show_kernel
 
-REDUCTIONS = frozenset({"sum", "dot", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+REDUCTIONS = frozenset({"sum", "dot", "prod", "max", "min", "any", "all", "argmax", "argmin", *CENTRED})
 
 
 SCANS = frozenset({"sum", "prod", "max", "min", "argmax", "argmin", "logaddexp", "combine"})
@@ -73,7 +74,8 @@ def _reduction(kernel: Kernel, name: str, value: Reduce | Scan) -> Iterator[str]
     if not kernel.inner:
         yield f"{name} reduces, but there are no inner loops"
     combine = value.combine if isinstance(value, Scan) else None
-    count = combine.count if combine is not None else 2 if value.op.startswith("arg") else 1
+    pairs = value.op.startswith("arg") or value.op in CENTRED
+    count = combine.count if combine is not None else 2 if pairs else 1
     if len(value.args) != count:
         yield f"{name}: {value.op} of {len(value.args)} values"
 

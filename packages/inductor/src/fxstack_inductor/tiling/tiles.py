@@ -15,6 +15,7 @@ from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, product
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
+from fxstack_inductor.tiling.one_pass import in_one_pass
 
 POINTS = 1024
 """The number of points of a program without inner loops."""
@@ -115,9 +116,9 @@ def tile(kernel: Kernel) -> Tiling:
     if not any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
         return _pointwise(kernel)
     count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)
-    across = _along_outer(kernel)
-    if count is None or count > (_most_across(kernel, elements) if across else PERSISTENT):
-        return Tiling("looped", kernel, _columns(kernel, elements) if across else Config(1, elements, 8))
+    across, looped = _along_outer(kernel), in_one_pass(kernel)
+    if count is None or count > (_most_across(looped, elements) if across else PERSISTENT):
+        return Tiling("looped", looped, _columns(kernel, elements) if across else Config(1, elements, 8))
     rblock = power_of_two(count)
     least = RUN if across else 1
     xblock = _spread(max(least, min(64, elements // rblock)), kernel)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import torch
 
-from fxstack_inductor.codegen.triton import draws, float8
+from fxstack_inductor.codegen.triton import centred, draws, float8
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.scalar_ops import INFIX, LIBRARY
 from fxstack_inductor.tiling.kernels import FLOAT8_NAMES
@@ -243,4 +243,4 @@ def _argmin(value, at, other, where):
     keep = better | tie
     return tl.where(keep, value, other), tl.where(keep, at, where)
 '''
-PRELUDE += float8.PRELUDE + draws.PRELUDE
+PRELUDE += centred.PRELUDE + float8.PRELUDE + draws.PRELUDE

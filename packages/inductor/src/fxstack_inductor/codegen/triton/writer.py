@@ -12,7 +12,7 @@ from types import MappingProxyType
 import torch
 
 from fxstack_inductor.codegen.index_text import triton_index, wide_index
-from fxstack_inductor.codegen.triton import draws
+from fxstack_inductor.codegen.triton import centred, draws
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.combinations import LAST, Combinations
@@ -20,6 +20,7 @@ from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import (
+    CENTRED,
     Check,
     Compute,
     Constant,
@@ -197,11 +198,13 @@ class KernelWriter(CodeWriter):
                     self._continue(k, scan)
                 else:
                     self._value(k)
-            for k in reduces:
+            # A centred reduction reads the running value of its partner before the tile changes it.
+            for k in sorted(reduces, key=lambda k: self.kernel.reduction(k).op not in CENTRED):
                 self._accumulate(k)
             self._stores(stores)
         for k in reduces:
-            self._finish(k)
+            if self.kernel.reduction(k).op not in CENTRED:
+                self._finish(k)
 
     # values
 
@@ -210,6 +213,9 @@ class KernelWriter(CodeWriter):
         value = self.kernel.values[position]
         if isinstance(value, Scan) and value.combine is not None:
             self.write_lines(self.combined.scan(position, value))
+            return
+        if isinstance(value, Reduce):
+            self.line(centred.finish(self.kernel, position))
             return
         self.line(f"v{position} = {self._expression(position)}")
 
@@ -387,8 +393,8 @@ class KernelWriter(CodeWriter):
         """Write the reduction of a tile that holds all inner points."""
         self.line(f"t{position} = {self._masked(reduce.args[0], reduce.op)}")
         if reduce.op.startswith("arg"):
-            self.line(f"p{position} = {self._position(reduce.args[1])}")
-        self._finish(position, f"t{position}", f"p{position}")
+            self.line(f"w{position} = {self._position(reduce.args[1])}")
+        self._finish(position, f"t{position}", f"w{position}")
 
     def _position_type(self, argument: int) -> tuple[str, int]:
         """Return the type in which positions are compared, and its largest number, beyond all positions."""
@@ -409,19 +415,25 @@ class KernelWriter(CodeWriter):
         reduce = self.kernel.reduction(position)
         dtype = self.kernel.values[reduce.args[0]].dtype
         shape = "[XBLOCK, RBLOCK]"
-        self.line(f"t{position} = tl.broadcast_to({self._identity(reduce.op, dtype)}, {shape})")
+        op = "sum" if reduce.op in CENTRED else reduce.op
+        self.line(f"t{position} = tl.broadcast_to({self._identity(op, dtype)}, {shape})")
+        if reduce.op == "squares":
+            self.line(f"d{position}, b{position} = t{position}, t{position}")
         if reduce.op.startswith("arg"):
             kind, last = self._position_type(reduce.args[1])
-            self.line(f"p{position} = tl.full({shape}, {last}, {kind})")
+            self.line(f"w{position} = tl.full({shape}, {last}, {kind})")
 
     def _accumulate(self, position: int) -> None:
         """Write the step that takes the current tile into the running tile of a reduction."""
         reduce = self.kernel.reduction(position)
-        new = self._masked(reduce.args[0], reduce.op)
+        new = self._masked(reduce.args[0], CENTRED.get(reduce.op, reduce.op))
+        if reduce.op in CENTRED:
+            self.line(centred.step(self.kernel, position, new))
+            return
         if reduce.op.startswith("arg"):
             where = self._position(reduce.args[1])
-            step = f"_{reduce.op}(t{position}, p{position}, {new}, {where})"
-            self.line(f"t{position}, p{position} = {step}")
+            step = f"_{reduce.op}(t{position}, w{position}, {new}, {where})"
+            self.line(f"t{position}, w{position} = {step}")
             return
         step = {
             "sum": "t{0} + {1}",
@@ -435,7 +447,7 @@ class KernelWriter(CodeWriter):
 
     def _finish(self, position: int, tile: str = "", positions: str = "") -> None:
         """Write the reduction of a tile along its inner axis, to one value per point."""
-        tile, positions = tile or f"t{position}", positions or f"p{position}"
+        tile, positions = tile or f"t{position}", positions or f"w{position}"
         op = self.kernel.reduction(position).op
         if op.startswith("arg"):
             self.line(f"best{position}, at{position} = tl.reduce(({tile}, {positions}), 1, _{op})")

@@ -31,6 +31,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.program import HostCall, Program
+from fxstack_inductor.lower.reductions.centred import Centred, Split, find_centred, part_length
 
 PROGRAMS = 512
 """The number of programs that fills a large GPU several times over."""
@@ -55,9 +56,10 @@ POSITIONS = {"argmax": "max", "argmin": "min"}
 def split_reductions(program: Program) -> None:
     """Split the reductions of ``program`` in place."""
     steps: list[Node | ExternCall | HostCall] = []
+    splits: dict[Node, Split] = {}
     for step in program.steps:
         if isinstance(step, Reduction) and (parts := _parts(step)) > 1:
-            steps += _split(step, parts)
+            steps += _split(step, parts, splits)
         steps.append(step)
     program.steps = steps
 
@@ -104,13 +106,22 @@ def _across(node: Reduction) -> bool:
     return across > along
 
 
-def _split(node: Reduction, parts: int) -> list[Reduction]:
-    """Return the partial reductions; ``node`` is changed to reduce their results."""
+def _split(node: Reduction, parts: int, splits: dict[Node, Split]) -> list[Reduction]:
+    """Return the partial reductions; ``node`` is changed to reduce their results. ``splits``: those before, by node."""
     if node.op in POSITIONS:
         return _split_positions(node, parts)
-    partial = _partial(node, node.op, value_dtype(node.dtype), parts)
-    read = Read(partial, _part_coords(node, loop_var("r0", parts)))
-    _reduce_parts(node, node.op, read, parts)
+    across, part = _across(node), loop_var("r0", parts)
+    dtype = value_dtype(node.dtype)
+    centred = find_centred(node, parts, splits, across=across)
+    if centred is None:
+        partial = _partial(node, node.op, dtype, parts)
+        splits[node] = Split(node.body, node.op, across, parts, partial)
+    else:
+        partial = _partial(node, node.op, dtype, parts, centred)
+    read = Read(partial, _part_coords(node, part))
+    count = product(node.ranges).as_int() or 0
+    body = read if centred is None else centred.moved(read, part_length(part, count, parts))
+    _reduce_parts(node, node.op, body, parts)
     return [partial]
 
 
@@ -159,7 +170,9 @@ def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
         node.__dict__.pop(derived, None)
 
 
-def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduction:
+def _partial(
+    node: Reduction, op: str, dtype: torch.dtype, parts: int, centred: Centred | None = None
+) -> Reduction:
     """Return ``op`` over each part of the elements that ``node`` reduces; the parts are a new dimension."""
     count = product(node.ranges).as_int() or 0
     size, across = -(-count // parts), _across(node)
@@ -175,13 +188,27 @@ def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduct
     )
     part, outer = (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
     flat = part * size + partial.reduced[0]
-    partial.body = substituted(node.body, substitution(node.index, outer) | _coordinates(node, flat))
-    if size * parts != count:
+    mapping = substitution(node.index, outer) | _coordinates(node, flat)
+
+    def present(body: Body, neutral: float) -> Body:
+        """Return ``body``, or ``neutral`` behind the last element."""
+        if size * parts == count:
+            return body
         inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
+        value = float(neutral) if body.dtype.is_floating_point else neutral
+        return Masked(inside, body, Const(value, body.dtype))
+
+    if centred is None:
         neutral = identity(POSITIONS.get(op, op), node.body.dtype)
         assert neutral is not None
-        value = float(neutral) if node.body.dtype.is_floating_point else neutral
-        partial.body = Masked(inside, partial.body, Const(value, node.body.dtype))
+        partial.body = present(substituted(node.body, mapping), neutral)
+        return partial
+    value, length = substituted(centred.value, mapping), part_length(part, count, parts)
+    if centred.squares:
+        partial.body = present(centred.term(value, partial.index, length), 0.0)
+    else:
+        # The masked value is that of the partial maximum, so that one kernel computes it once.
+        partial.body = centred.term(present(value, float("-inf")), partial.index, length)
     return partial
 
 
