@@ -102,7 +102,8 @@ NAMES = {
     },
     "tracing torch's operators": {
         "torch._C": """
-            DispatchKey DispatchKeySet _ExcludeDispatchKeyGuard _FunctionBase _VariableFunctions _dispatch_dump
+            DispatchKey DispatchKeySet _ExcludeDispatchKeyGuard _ForceDispatchKeyGuard _FunctionBase _VariableFunctions
+            _dispatch_dump
             _dispatch_has_kernel=has_operator _dispatch_has_kernel_for_dispatch_key=has_kernel
             _dispatch_tls_is_dispatch_key_excluded _dispatch_tls_set_dispatch_key_excluded
         """,

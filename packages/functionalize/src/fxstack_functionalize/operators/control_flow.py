@@ -77,14 +77,16 @@ def _with_rules(body: Body) -> Body:
     return _Nested(body) if any(node.target in DIFFERENTIABLE for node in body.graph.nodes) else body
 
 
-def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) -> list[Tensor]:
-    """Return the gradients of the arguments in ``needs``.
+def _pull(
+    body: Body, args: Values, needs: Sequence[bool], gradients: Values, *, again: bool = False
+) -> list[Tensor]:
+    """Return the gradients of the arguments in ``needs``. ``again``: they will be differentiated.
 
     ``gradients``: those of the floating-point results of ``body``, in order.
     """
     with torch.enable_grad():
         inputs = [
-            x.detach().requires_grad_(need) if is_float(x) else x for x, need in zip(args, needs, strict=True)
+            _leaf(x, need, again=again) if is_float(x) else x for x, need in zip(args, needs, strict=True)
         ]
         leaves = chosen(inputs, needs)
         outputs = [x for x in _with_rules(body)(*inputs) if is_float(x)]
@@ -92,7 +94,7 @@ def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) ->
         found: Values = [None] * len(leaves)
         if pairs and leaves:
             results, weights = zip(*pairs, strict=True)
-            found = torch.autograd.grad(results, leaves, weights, allow_unused=True)
+            found = torch.autograd.grad(results, leaves, weights, allow_unused=True, create_graph=again)
     # The results of a nested graph must not share memory with its inputs.
     return [
         torch.zeros_like(x, memory_format=torch.contiguous_format)
@@ -100,6 +102,13 @@ def _pull(body: Body, args: Values, needs: Sequence[bool], gradients: Values) ->
         else g.clone(memory_format=torch.contiguous_format)
         for x, g in zip(leaves, found, strict=True)
     ]
+
+
+def _leaf(value: Tensor, need: bool, *, again: bool) -> Tensor:
+    """Return an input of a nested graph. Its gradient is computed if ``need``, and has a history if ``again``."""
+    if again and value.requires_grad:
+        return value.view_as(value) if need else value
+    return value.detach().requires_grad_(need)
 
 
 class _Cond(Rule):
@@ -123,15 +132,15 @@ class _Cond(Rule):
         operands = Rule.saved(ctx)
         needs = float_flags(operands, ctx.needs_input_grad[3:])
         args = tuple(_apart((*operands, *chosen(gradients, ctx.floats))))
-        count = len(operands)
+        count, again = len(operands), torch.is_grad_enabled()
 
         def pull(branch: Body) -> Body:
             def back(*values: Tensor) -> list[Tensor]:
-                return _pull(branch, values[:count], needs, values[count:])
+                return _pull(branch, values[:count], needs, values[count:], again=again)
 
             return ctx.keys.graph(back, args)
 
-        found = _OPERATORS.cond(ctx.pred, *map(pull, ctx.branches), args)
+        found = (cond if again else _OPERATORS.cond)(ctx.pred, *map(pull, ctx.branches), args)
         return None, None, None, *spread(found, needs)
 
 
@@ -199,7 +208,7 @@ class _WhileLoop(Rule):
         with AutoDispatchBelowAutograd():
             numbers, *stacked = _OPERATORS.while_loop_stack_output(goes_on, step, (start, *carried), further)
         _forget_size(numbers.size(0))
-        ctx.body, ctx.count = body, count
+        ctx.test, ctx.body, ctx.count = test, body, count
         Rule.save(ctx, (*operands, numbers, *stacked))
         # Without an iteration, the operator returns the first values.
         results = tuple(stacked) if stacks else tuple(x[-1] for x in stacked)
@@ -214,7 +223,9 @@ class _WhileLoop(Rule):
         saved, body, count = Rule.saved(ctx), ctx.body, ctx.count
         total = len(ctx.needs_input_grad) - 4
         operands, (numbers, *stacked) = saved[:total], saved[total:]
-        carried, further = operands[:count], operands[count:]
+        carried, further, again = operands[:count], operands[count:], torch.is_grad_enabled()
+        if again:  # the saved values have no history
+            stacked = while_loop(ctx.test, body, carried, further, operator=_OPERATORS.while_loop_stack_output)
         is_carried = [is_float(x) for x in carried]
         needs = float_flags(further, ctx.needs_input_grad[4 + count :])
         befores = [torch.cat([x.unsqueeze(0), s[:-1]]) for x, s in zip(carried, stacked, strict=True)]
@@ -238,14 +249,15 @@ class _WhileLoop(Rule):
             )
             if added:
                 incoming = [x + y for x, y in zip(incoming, added, strict=True)]
-            found = _pull(body, [*before, *others], [*is_carried, *needs], incoming)
+            found = _pull(body, [*before, *others], [*is_carried, *needs], incoming, again=again)
             added = [x + y for x, y in zip(so_far, found[len(incoming) :], strict=True)]
             return number - 1, *found[: len(incoming)], *added
 
         loop = (numbers[-1].clone(), *starts, *sums)
         values = tuple(_apart((*loop, *befores, *steps, *further)))
         graphs = (ctx.keys.graph(f, values) for f in (goes_on, step))
-        _, *found = _OPERATORS.while_loop(*graphs, values[: len(loop)], values[len(loop) :])
+        operator = while_loop if again else _OPERATORS.while_loop
+        _, *found = operator(*graphs, values[: len(loop)], values[len(loop) :])
         first, second = found[: len(starts)], found[len(starts) :]
         return None, None, None, None, *spread(first, is_carried), *spread(second, needs)
 
@@ -285,10 +297,7 @@ class _Scan(Rule):
     def forward(ctx: RuleContext, body: Body, counts: tuple[int, int], *operands: Tensor) -> tuple[Any, ...]:
         """Call the operator, with the carried values before each iteration as further results."""
         carries, slices = counts
-
-        def step(*values: Tensor) -> tuple[Any, ...]:
-            return (*_with_rules(body)(*values), *(x.clone() for x in values[:carries]))
-
+        step = _Scan.with_carries(body, carries)
         init, xs, further = (
             operands[:carries],
             operands[carries : carries + slices],
@@ -304,14 +313,22 @@ class _Scan(Rule):
         return results
 
     @staticmethod
+    def with_carries(body: Body, carries: int) -> Body:
+        """Return ``body`` with the values that it gets as further results."""
+        return lambda *values: (*_with_rules(body)(*values), *(x.clone() for x in values[:carries]))
+
+    @staticmethod
     def backward(ctx: RuleContext, *gradients: Tensor) -> tuple[Any, ...]:
         """Return the gradients of the operands."""
-        body, (carries, slices) = ctx.body, ctx.counts
+        body, (carries, slices), again = ctx.body, ctx.counts, torch.is_grad_enabled()
         saved = Rule.saved(ctx)
         total = len(ctx.needs_input_grad) - 2
         operands, before = saved[:total], saved[total:]
         init, xs = operands[:carries], operands[carries : carries + slices]
         further = operands[carries + slices :]
+        if again:  # the saved values have no history
+            everything = scan(_Scan.with_carries(body, carries), init, xs, further)
+            before = everything[len(everything) - carries :]
         needs = ctx.needs_input_grad[2:]
         is_carried = [is_float(x) for x in init]
         need_xs = float_flags(xs, needs[carries : carries + slices])
@@ -330,7 +347,7 @@ class _Scan(Rule):
             groups = (starts, sums, before, xs, steps, further)
             incoming, so_far, carry, parts, outer, others = ([next(remaining) for _ in g] for g in groups)
             flags = [*is_carried, *need_xs, *need_further]
-            found = _pull(body, [*carry, *parts, *others], flags, [*incoming, *outer])
+            found = _pull(body, [*carry, *parts, *others], flags, [*incoming, *outer], again=again)
             first, last = len(incoming), len(found) - len(so_far)
             added = [x + y for x, y in zip(so_far, found[last:], strict=True)]
             return (*found[:first], *added, *found[first:last])
@@ -339,7 +356,8 @@ class _Scan(Rule):
         given = len(starts) + len(sums)
         initial, rows, others = values[:given], values[given : given + len(rows)], values[given + len(rows) :]
         examples = (*initial, *(row[0] for row in rows), *others)
-        found = _OPERATORS.scan(ctx.keys.graph(step, examples), initial, rows, tuple(others))
+        operator = scan if again else _OPERATORS.scan
+        found = operator(ctx.keys.graph(step, examples), initial, rows, tuple(others))
         first, last = len(starts), given
         of_xs = [torch.flip(x, (0,)) for x in found[last:]]
         return (
@@ -422,6 +440,11 @@ DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     _OPERATORS.map_impl: map_,
 }
 """By operator: the function that calls it, with a rule for its gradient."""
+
+
+def in_eager(graph: GraphModule) -> Body:
+    """Return ``graph`` as a function for eager, whose nested operators have second gradients, too."""
+    return _with_rules(graph)
 
 
 def with_gradients(operator: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from fxstack_functionalize.torch_compat import (
+    FakeTensor,
+    ForceDispatchKeyGuard,
     FunctionalTensor,
     current_exclude_keys,
     current_include_keys,
@@ -39,9 +42,15 @@ class DispatchKeys:
         self._keys = current_include_keys(), current_exclude_keys()
 
     def graph(self, function: Body, args: Values) -> Body:
-        """Trace a function with the metadata of ``args``."""
+        """Trace a function with the metadata of ``args``. In eager the function itself runs, under the keys."""
+        if not any(isinstance(x, (FunctionalTensor, FakeTensor)) for x in args):
+            return partial(self._run, function)
         traced: Body = materialize_as_graph(function, tuple(args), *self._keys, force_enable_grad=True)
         return traced
+
+    def _run(self, function: Body, *values: object) -> Any:
+        with ForceDispatchKeyGuard(*self._keys):  # an operator calls its functions below autograd
+            return function(*values)
 
 
 class RuleContext(torch.autograd.function.FunctionCtx):
@@ -57,6 +66,8 @@ class RuleContext(torch.autograd.function.FunctionCtx):
     branches: tuple[Body, Body]
     pred: object
     body: Body
+    test: Body
+    """The condition of a loop."""
     count: int
     counts: tuple[int, int]
     stacks: bool

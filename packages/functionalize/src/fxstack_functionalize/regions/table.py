@@ -104,6 +104,8 @@ class RegionTable:
     """The calls of regions in traces, each with the name of its region."""
     in_line: dict[Node, str] = field(default_factory=dict)
     """The calls that are traced in line, each with the reason."""
+    tried: set[Node] = field(default_factory=set)
+    """The calls for which a region has been made. Operands that never equal those of the last trace have none."""
     _groups: dict[GraphModule, list[Group]] = field(default_factory=dict)
     _outlined: dict[GraphModule, Outlined] = field(default_factory=dict)
     _refused: list[SharedRegion] = field(default_factory=list)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node, Proxy
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError
@@ -117,12 +118,24 @@ def _find(
     key = (body, kinds, torch.is_grad_enabled(), torch.get_default_dtype())
     region = table.regions.get(key)
     if region is None:
+        if node in table.tried and any(map(_has_unbacked_symbol, plain)):
+            raise NotSharedError(
+                "an operand has a number from data, for which each trace makes another symbol"
+            )
+        table.tried.add(node)
         flags = [isinstance(x, torch.Tensor) and x.requires_grad for x in operands]
         request = _Request(key, str(node.args[1]), body, tuple(zip(plain, flags, strict=True)))
         raise RestartTraceError(partial(_make, table, request))
     if isinstance(region, NotSharedError):
         raise region
     return region
+
+
+def _has_unbacked_symbol(value: object) -> bool:
+    """Whether a number, or a size of a tensor, comes from data."""
+    return isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat)) and bool(
+        free_unbacked_symbols(value)
+    )
 
 
 @dataclass(frozen=True, slots=True)

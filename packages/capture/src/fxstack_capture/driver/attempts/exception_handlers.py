@@ -97,7 +97,9 @@ class _Trial:
             return False
         if self._trace.torch.state_delta() or self._count() != self._recorded:
             return False
-        if self._trace.torch.assumptions.operators - self._operators:  # the nodes of a nested function may be removed
+        if (
+            self._trace.torch.assumptions.operators - self._operators
+        ):  # the nodes of a nested function may be removed
             return False
         after = Effects(tuple(r for r in diff(self._trace.objects) if not _restores(r, self._frame)))
         return not Counter(after.identity()) - Counter(self._effects.identity())

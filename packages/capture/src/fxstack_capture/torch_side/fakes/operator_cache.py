@@ -184,7 +184,9 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
         return None
     if not result._has_symbolic_sizes_strides:  # a result with symbolic sizes has no excess storage
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-        bytes_held = storage.nbytes()  # a symbolic number if the result is a view of a tensor with a symbolic size
+        bytes_held = (
+            storage.nbytes()
+        )  # a symbolic number if the result is a view of a tensor with a symbolic size
         if type(bytes_held) is not int or bytes_held != (0 if 0 in size else extent * result.element_size()):
             return None
     return Fresh(size, stride, result.dtype, result.fake_device)

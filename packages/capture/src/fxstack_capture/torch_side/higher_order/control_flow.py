@@ -11,6 +11,7 @@ An unsupported call breaks the graph, and torch's own operator decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -222,6 +223,7 @@ def _over_slices(
     slices = _slices(call, xs)
     arrange = _arrange(tracer, [*init, *slices, *additional], len(init))
     body = call.trace(fn, [*carried, *slices, *further], arrange=arrange, free_form=True)
+    _demand_pair(call, fn, body, len(init))
     demand_same_carry(call, body, init, carried)
     _demand_steps(call, body.leaves[len(init) :], body.place)
     loop, written, results = add_over_slices(call, body, carried, (xs, slices), nodes)
@@ -235,6 +237,21 @@ def _over_slices(
         for value, leaf in zip(init, leaves, strict=False)
     ]
     return subgraphs.unflatten(tracer, leaves, body.spec)
+
+
+def _demand_pair(call: GraphsOfCall, fn: Any, body: Subgraph, carries: int) -> None:
+    """Break the graph if the function of ``torch``'s ``scan`` returns another number of carried values than it gets."""
+    if not (isinstance(fn, partial) and "spec_init" in fn.keywords):
+        return  # a call of the operator itself has a flat list of results
+    pair = body.spec.children() if body.spec.type is tuple else []
+    if len(pair) != 2:
+        raise call.refuse(
+            f"whose function does not return a pair, of the carried values and of a step{body.place}"
+        )
+    if pair[0].num_leaves != carries:
+        raise call.refuse(
+            f"whose function returns {pair[0].num_leaves} carried values for {carries}{body.place}"
+        )
 
 
 def map_(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
