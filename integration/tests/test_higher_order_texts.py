@@ -164,3 +164,17 @@ MISMATCHES = {
 def test_a_mismatch_names_the_lines_of_the_returns(text):
     call, function = MISMATCHES[text]
     assert text in refusal_of(lambda x: call(function, x))
+
+
+CARRIES = {
+    "returns 2 carried values for 1": lambda x: scan(lambda c, v: ((c + v, c), v), x[0] * 1, x),
+    "returns 1 carried values for 2": lambda x: scan(lambda c, v: (c[0] + v, v), (x[0] * 1, x[0] * 2), x),
+    "does not return a pair": lambda x: scan(lambda c, v: (c + v, v, v), x[0] * 1, x),
+}
+
+
+@pytest.mark.parametrize("text", CARRIES)
+def test_a_scan_that_carries_another_number_of_values_is_named(text):
+    found = refusal_of(CARRIES[text])
+    assert f"scan whose function {text}" in found
+    assert f"({__file__}:{CARRIES[text].__code__.co_firstlineno})" in found

@@ -92,6 +92,43 @@ def test_gradients(program, dynamic):
         assert difference(found, expected) is None
 
 
+def multiplied(ops, x):
+    return ops.associative_scan(lambda a, b: a * b.sin() + b, x, 0, combine_mode="generic")
+
+
+def recurrent(ops, x):
+    pairs = (x.sin(), x * 2)
+    combine = lambda p, q: (p[0] * q[0], q[0] * p[1] + q[1])
+    return ops.associative_scan(combine, pairs, 0, combine_mode="pointwise")[1]
+
+
+def with_closure(ops, x):
+    return ops.scan(lambda c, row: (c * row + x.sin().sum(), (c * c).sin()), x[1] * 1, x)
+
+
+AGAIN = [p for p in PROGRAMS if p is not written_in_a_branch]  # which takes float32 alone
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("program", [*AGAIN, multiplied, recurrent, with_closure])
+def test_gradients_of_gradients(program, backend):
+    """The second and third gradients of a compiled call by ``autograd.grad``."""
+
+    def total(ops, x):
+        outputs = [y for y in tree_leaves(program(ops, x)) if torch.is_tensor(y) and y.is_floating_point()]
+        return sum((y * y * y).sum() for y in outputs)
+
+    def gradients(fn):
+        leaf = X.double().requires_grad_()
+        found = [fn(leaf)]
+        for _ in range(3):
+            found += torch.autograd.grad((found[-1] ** 2).sum(), leaf, create_graph=True)
+        return found
+
+    compiled = fxstack.compile(lambda x: total(TORCHS, x), backend=backend, fullgraph=True)
+    torch.testing.assert_close(gradients(compiled), gradients(lambda x: total(PLAIN, x)))
+
+
 def loop(ops, x):
     """A loop whose number of iterations depends on its values."""
     return ops.while_loop(lambda m: m.sum() < 10, lambda m: (m * m + x,), (x,))[0].pow(2).sum()

@@ -141,3 +141,13 @@ def test_options_about_the_whole_graph_turn_sharing_off():
     compiled = fxstack.compile(stack()(), backend="aot_eager", options={"partitioner": "save_all"})
     compiled(torch.randn(4, SIZE)).sum().backward()
     assert fxstack.compile_log(compiled).regions == []
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_region_takes_an_index_from_data(backend):
+    """Each trace makes another symbol for the number, so the body is traced in line."""
+    row = torch.compiler.nested_compile_region(lambda x, table, i: x + table[i])
+    compiled = fxstack.compile(lambda x, a, b, i: row(row(x, a, i), b, i), backend=backend, fullgraph=True)
+    a, b = torch.arange(8.0).view(4, 2), torch.ones(4, 2)
+    for i in (1, 3):
+        assert compiled(torch.ones(2), a, b, torch.tensor(i)).equal(1 + a[i] + b[i])

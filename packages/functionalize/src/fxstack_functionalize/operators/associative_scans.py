@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.fx import GraphModule
 
 from fxstack_functionalize.operators.gradient_rules import (
     Body,
@@ -61,12 +61,13 @@ class _AssociativeScan(Rule):
         return results
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # traced derivatives detach saved results
     def backward(ctx: RuleContext, *gradients: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients of the scanned tensors."""
         saved, count = Rule.saved(ctx), ctx.count
         xs, further, ys = saved[:count], saved[count:-count], saved[-count:]
         rest = (None,) * len(further)
+        if torch.is_grad_enabled():  # the saved results have no history
+            ys = associative_scan(ctx.body, xs, further)
         if xs[0].shape[0] < 2:  # the results are the operands
             return None, None, *gradients, *rest
         step = _Step(ctx, xs, further, ys)
@@ -146,8 +147,18 @@ class _Step:
             results[:] = of_slices(*values)
             return list(results)
 
-        graph = self._ctx.keys.graph(counted, examples)
+        graph = self._ctx.keys.traced(counted, examples)
+        if torch.is_grad_enabled():
+            _remove_detach(graph)
         return list(torch.vmap(graph, tuple(dims))(*operands)) if results else []
+
+
+def _remove_detach(graph: GraphModule) -> None:
+    """Let the results of a traced derivative have a history: a trace detaches operands and saved values."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        node.replace_all_uses_with(node.args[0])
+        graph.graph.erase_node(node)
+    graph.recompile()
 
 
 def _joined(first: Tensor | None, rest: Tensor | None, x: Tensor) -> Tensor | None:

@@ -225,7 +225,9 @@ class _WhileLoop(Rule):
         operands, (numbers, *stacked) = saved[:total], saved[total:]
         carried, further, again = operands[:count], operands[count:], torch.is_grad_enabled()
         if again:  # the saved values have no history
-            stacked = while_loop(ctx.test, body, carried, further, operator=_OPERATORS.while_loop_stack_output)
+            stacked = while_loop(
+                ctx.test, body, carried, further, operator=_OPERATORS.while_loop_stack_output
+            )
         is_carried = [is_float(x) for x in carried]
         needs = float_flags(further, ctx.needs_input_grad[4 + count :])
         befores = [torch.cat([x.unsqueeze(0), s[:-1]]) for x, s in zip(carried, stacked, strict=True)]

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
 from fxstack_functionalize.torch_compat import (
     FakeTensor,
@@ -42,10 +43,14 @@ class DispatchKeys:
         self._keys = current_include_keys(), current_exclude_keys()
 
     def graph(self, function: Body, args: Values) -> Body:
-        """Trace a function with the metadata of ``args``. In eager the function itself runs, under the keys."""
+        """Return a graph of the function, with the metadata of ``args``. In eager the function itself runs, under the keys."""
         if not any(isinstance(x, (FunctionalTensor, FakeTensor)) for x in args):
             return partial(self._run, function)
-        traced: Body = materialize_as_graph(function, tuple(args), *self._keys, force_enable_grad=True)
+        return self.traced(function, args)
+
+    def traced(self, function: Body, args: Values) -> GraphModule:
+        """Trace a function with the metadata of ``args``."""
+        traced: GraphModule = materialize_as_graph(function, tuple(args), *self._keys, force_enable_grad=True)
         return traced
 
     def _run(self, function: Body, *values: object) -> Any:

@@ -127,7 +127,9 @@ class Replay:
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         """Run the whole captured graph with the tensors ``owned`` in place of its own."""
         with torch_compat.reparametrize_module(self._graph, owned):
-            return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else in_eager(self._graph))(*args)
+            return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else in_eager(self._graph))(
+                *args
+            )
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs for the gradients ``grads`` of the flat outputs; in grad mode with history."""
