@@ -178,7 +178,9 @@ def main() -> None:
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.check and len(options.modes.split(",")) < 2:
-        parser.error("--check compares the results of at least two modes, for example --modes unshared,shared")
+        parser.error(
+            "--check compares the results of at least two modes, for example --modes unshared,shared"
+        )
     if options.dry:
         options.models, options.layers, options.modes = "gpt2", "4", "shared"
     if options.row:

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any, NoReturn, Protocol
 
 import torch
+from torch import fx
 
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory
@@ -102,8 +103,8 @@ class AssumedTruths(Protocol):
         """
 
     @property
-    def operators(self) -> int:
-        """Number of calls of operators in the graph so far."""
+    def operators(self) -> frozenset[fx.Node]:
+        """The nodes of the graph so far that are no inputs and set no state of torch."""
 
     @property
     def passed(self) -> torch.Tensor | None:

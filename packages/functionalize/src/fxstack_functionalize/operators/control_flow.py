@@ -140,7 +140,8 @@ class _Cond(Rule):
 
             return ctx.keys.graph(back, args)
 
-        found = (cond if again else _OPERATORS.cond)(ctx.pred, *map(pull, ctx.branches), args)
+        yes, no = map(pull, ctx.branches)
+        found = (cond if again else _OPERATORS.cond)(ctx.pred, yes, no, args)
         return None, None, None, *spread(found, needs)
 
 
@@ -257,9 +258,9 @@ class _WhileLoop(Rule):
 
         loop = (numbers[-1].clone(), *starts, *sums)
         values = tuple(_apart((*loop, *befores, *steps, *further)))
-        graphs = (ctx.keys.graph(f, values) for f in (goes_on, step))
+        test, back = (ctx.keys.graph(f, values) for f in (goes_on, step))
         operator = while_loop if again else _OPERATORS.while_loop
-        _, *found = operator(*graphs, values[: len(loop)], values[len(loop) :])
+        _, *found = operator(test, back, values[: len(loop)], values[len(loop) :])
         first, second = found[: len(starts)], found[len(starts) :]
         return None, None, None, None, *spread(first, is_carried), *spread(second, needs)
 

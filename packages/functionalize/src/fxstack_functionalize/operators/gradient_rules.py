@@ -46,7 +46,8 @@ class DispatchKeys:
         """Return a graph of the function, with the metadata of ``args``. In eager the function itself runs, under the keys."""
         if not any(isinstance(x, (FunctionalTensor, FakeTensor)) for x in args):
             return partial(self._run, function)
-        return self.traced(function, args)
+        traced: Body = self.traced(function, args)
+        return traced
 
     def traced(self, function: Body, args: Values) -> GraphModule:
         """Trace a function with the metadata of ``args``."""

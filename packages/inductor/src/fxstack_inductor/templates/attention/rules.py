@@ -94,7 +94,7 @@ class Setting:
             reads=reads, build=attention_step, comment=self.ctx.comment, attention=self.attention, kind=kind,
             tensors=tensors, score=self.score, mask=self.mask, **fields,
         )  # fmt: skip
-        self.ctx.nodes.append(call)  # type: ignore[arg-type]
+        self.ctx.nodes.append(call)
         return call
 
     def result_of(self, call: AttentionCall, number: int, layout: Layout) -> Extern:
@@ -260,7 +260,7 @@ def _called(  # noqa: PLR0917
     call = ExternCall(name=name, target=target, args=args, kwargs=kwargs, reads=reads, alias=bool(after))
     out = Extern(name=name, layout=layout, origin=setting.node.name, call=call)
     call.outputs.append(out)
-    setting.ctx.nodes.append(call)  # type: ignore[arg-type]
+    setting.ctx.nodes.append(call)
     return out
 
 
