@@ -166,6 +166,18 @@ def test_a_mismatch_names_the_lines_of_the_returns(text):
     assert text in refusal_of(lambda x: call(function, x))
 
 
+CONDITIONS = {
+    "is not one value but a tensor of size (3,)": lambda x: while_loop(lambda a: a < 3, plus, (x,)),
+    "is always true": lambda x: while_loop(lambda a: True, plus, (x,)),
+}
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+def test_a_condition_that_is_no_condition_is_named_with_its_line(text):
+    line = CONDITIONS[text].__code__.co_firstlineno
+    assert f"condition {text} ({__file__}:{line})" in refusal_of(CONDITIONS[text])
+
+
 CARRIES = {
     "returns 2 carried values for 1": lambda x: scan(lambda c, v: ((c + v, c), v), x[0] * 1, x),
     "returns 1 carried values for 2": lambda x: scan(lambda c, v: (c[0] + v, v), (x[0] * 1, x[0] * 2), x),

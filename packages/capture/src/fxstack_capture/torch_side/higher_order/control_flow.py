@@ -196,13 +196,14 @@ def while_loop(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) 
 def _constant_test(call: GraphsOfCall, test: Subgraph) -> bool | None:
     """Return the truth of a loop's condition that depends on no data. Break the graph for an unsupported condition."""
     if len(test.leaves) != 1 or test.leaves[0] is None:
-        raise call.refuse("whose condition is not one value")
+        raise call.refuse(f"whose condition is not one value{test.place}")
     (value,) = test.leaves
     if isinstance(value, torch.Tensor) and value.numel() != 1:
-        raise call.refuse(f"whose condition is not one value but a tensor of size {tuple(value.size())}")
+        size = tuple(value.size())
+        raise call.refuse(f"whose condition is not one value but a tensor of size {size}{test.place}")
     if isinstance(value, (bool, int, float)):
         if value:
-            raise call.refuse("whose condition is always true")
+            raise call.refuse(f"whose condition is always true{test.place}")
         return False
     return None
 

@@ -28,7 +28,7 @@ def stacked_loop(tracer: TracerProtocol, operator: Any, args: Args, kwargs: Kwar
             raise call.refuse(f"of what is no tensor: operand {index} is a {type(value).__name__}")
     condition = call.trace(cond_fn, inputs)
     if len(condition.outputs) != 1 or condition.outputs[0].numel() != 1:
-        raise call.refuse("whose condition is not one value")
+        raise call.refuse(f"whose condition is not one value{condition.place}")
     body = call.trace(body_fn, inputs)
     _demand_same_kinds(call, carried, body.outputs)
     free = tuple(dict.fromkeys((*condition.free, *body.free)))
