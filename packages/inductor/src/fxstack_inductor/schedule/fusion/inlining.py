@@ -73,6 +73,9 @@ class Usage:
     sections: dict[int, int] = field(default_factory=dict)
     """Number of profiler range calls before a step, by identity of the step; empty without ranges."""
 
+    many_threads: bool = False
+    """Whether the kernels are for a GPU, as in ``Program``."""
+
     def section(self, step: Node | ExternCall | HostCall) -> int:
         """Return the number of profiler range calls before ``step``: steps of different sections must not fuse."""
         return self.sections.get(id(step), 0)
@@ -87,7 +90,7 @@ def base_of(node: Node) -> Node:
 
 def find_usage(program: Program) -> Usage:
     """Find the live tensors of ``program`` from its outputs, mutations, calls and index checks."""
-    result = Usage([], sections=_sections(program))
+    result = Usage([], sections=_sections(program), many_threads=program.many_threads)
     roots = [v for v in program.outputs if isinstance(v, Node)]
     roots += [m.value for m in program.mutations]
     for step in program.steps:
@@ -144,9 +147,9 @@ def choose_inlined(uses: Usage) -> set[Node]:
     inlined: set[Node] = set()
     in_part = read_in_part(uses.live, uses.readers, uses.required)
     costs: dict[Node, _Cost] = {}
-    wider = {
-        node for node in uses.live if node not in uses.required and node not in in_part and _widens(node)
-    }
+    wider: set[Computed] = set()
+    if uses.many_threads:  # a processor core takes longer for conversions than for the bytes that they save
+        wider = {n for n in uses.live if n not in uses.required and n not in in_part and _widens(n)}
     for node in uses.live:
         cost = costs[node] = _cost(node, inlined, costs)
         if not isinstance(node, Pointwise) or node in uses.required or node in in_part:
