@@ -288,10 +288,12 @@ def _materialized(facts: JointFacts, sizes: SizeModel) -> frozenset[Node]:
 
 
 def _read_late(facts: JointFacts, sizes: SizeModel) -> Iterator[Node]:
-    """Yield the elementwise results that the forward also reads behind an operator that depends on them.
+    """Yield the elementwise results that the forward reads beside a result of a later operator that does not fuse.
 
-    An example is a sum of residuals, which the next sum reads behind a product. No kernel spans that operator, so the
+    An example is a sum of residuals, which the next sum reads behind a product. No kernel spans that product, so the
     value is in memory, unless its own operands take less memory than two such values: then the reader reads these.
+    A value with one reader, whose other operand does not depend on it, is counted as well, although it may stay in
+    registers: its operands are as many bytes.
     """
     level: dict[Node, int] = {}
     for node in facts.nodes[:-1]:
