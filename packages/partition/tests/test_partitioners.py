@@ -125,3 +125,16 @@ def test_a_partition_runs_twice():
     part = partition(joint)
     for _ in range(2):
         compare(joint, part, (rand(6, 8), rand(8), rand(8)))
+
+
+def residuals(x, *weights):
+    """Each sum is read by its norm, and by the next sum behind a product."""
+    for w in weights:
+        x = x + (x * x.square().mean(-1, keepdim=True).rsqrt()) @ w
+    return (x * x.square().mean(-1, keepdim=True).rsqrt()).sum()
+
+
+def test_sums_of_residuals_are_saved_in_place_of_their_summands():
+    part = partition(trace_joint(residuals, rand(64, 8), *(rand(8, 8) for _ in range(3))))
+    assert {"add", "add_1"} <= set(part.saved)
+    assert not {"mm", "mm_1"} & set(part.saved)

@@ -51,6 +51,22 @@ def test_columns_take_two_kernels():
     assert check(lambda x: x.sum((0, 1)), randn(9, 61, 40)) == 2
 
 
+def gradients_of_bias(x):
+    """Sums over a batch and positions, of heads that a view puts side by side."""
+    return x.transpose(1, 2).reshape(-1, x.shape[1] * x.shape[3]).sum(0)
+
+
+@pytest.mark.parametrize("x", [randn(5, 3, 183, 16), randn(5, 183, 3, 16).transpose(1, 2)])
+def test_columns_of_reshaped_tensors_take_two_kernels(x):
+    assert check(gradients_of_bias, x) == 2
+
+
+def test_columns_of_a_symbolic_view_equal_eager():
+    graph = make_fx(gradients_of_bias, tracing_mode="symbolic")(x := randn(2, 3, 300, 16))
+    (got,) = compile_graph(graph, (x,), InductorOptions(target="cuda"))(x)
+    torch.testing.assert_close(got, gradients_of_bias(x), rtol=1e-4, atol=1e-4)
+
+
 def test_short_columns_take_one_kernel_with_narrow_tiles():
     assert check(lambda x: x.sum(0), randn(512, 70)) == 1
     graph = make_fx(lambda x: x.sum(0), tracing_mode="fake")(randn(512, 192))

@@ -6,6 +6,8 @@ from inductor_checks import FAST, assert_equal, check, externs, fused, kernels, 
 
 import fxstack_inductor as fi
 from fxstack_inductor.schedule.fusion.inlining import is_range_call
+from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.targets.triton.lower import lower_triton
 
 F = torch.nn.functional
 X = torch.randn(8, 12, 32)
@@ -220,3 +222,33 @@ def test_no_kernel_crosses_the_ends_of_a_profiler_range():
     made = [{origin for step in part for origin in step.kernel.origins} for part in parts]
     assert made == [{"mul"}, {"cos"}, {"add_1", "sum_1"}]
     assert "a profiler range begins or ends in between" in refusals(compiled)
+
+
+def widened(x, w):
+    """A sum in half precision that a product, a row's sum and a column's sum read in float32."""
+    total = (x + x.sin()).relu()
+    wide = total.float()
+    return wide.mean(1), wide.square().sum(0), total @ w
+
+
+def test_readers_of_a_wider_dtype_read_the_narrow_tensor():
+    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    graph = trace(widened, x, x)
+    steps = lower_triton(graph, fi.InductorOptions(target="cuda", templates=False)).plan.steps
+    stored = [node for step in steps if isinstance(step, KernelStep) for node in step.stored]
+    assert {node.dtype for node in stored if node.layout.numel == 64 * 64} == {torch.bfloat16}
+
+
+def columns_beside(g, x, r):
+    """The gradient of a norm's weight, and the norm's result, which the next product reads."""
+    normal = x * r
+    return (g * normal).sum(0), (normal + 1) @ g.t()
+
+
+@pytest.mark.parametrize(("columns", "alone"), [(192, True), (2048, False)])
+def test_sums_of_few_columns_keep_other_results_out_of_their_kernel(columns, alone):
+    inputs = torch.randn(128, columns), torch.randn(128, columns), torch.randn(128, 1)
+    options = fi.InductorOptions(target="cuda", templates=False)
+    steps = lower_triton(trace(columns_beside, *inputs), options).plan.steps
+    stored = [len(step.stored) for step in steps if isinstance(step, KernelStep)]
+    assert stored == ([1, 1] if alone else [2])

@@ -12,7 +12,7 @@ the joint graph's forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,6 +46,9 @@ FUSIBLE = (OpKind.POINTWISE, OpKind.CREATION, OpKind.VIEW, OpKind.GETITEM, OpKin
 """Kinds that fuse with their users, so that recomputation adds hardly any time."""
 
 _ALIASING = (OpKind.VIEW, OpKind.GETITEM)
+
+_WITHIN_KERNELS = (*FUSIBLE, OpKind.REDUCTION, OpKind.INPUT, OpKind.CONSTANT)
+"""Kinds that share a kernel with operators before and after them."""
 
 
 class Edge(NamedTuple):
@@ -231,7 +234,7 @@ class Weights:
         self._sizes = SizeModel(facts.graph, options)
         self._static = options.static_inputs | {InputKind.SYMBOL}
         self._traffic = traffic
-        self._written = _materialized(facts) if traffic else frozenset(facts.nodes)
+        self._written = _materialized(facts, self._sizes) if traffic else frozenset(facts.nodes)
 
     def save_cost(self, node: Node) -> int:
         """Return the cost of saving ``node``: 1 for numbers and for inputs that stay in memory anyway."""
@@ -261,13 +264,14 @@ def _widens(node: Node) -> bool:
     return isinstance(value, torch.Tensor) and node.meta["val"].itemsize > value.itemsize
 
 
-def _materialized(facts: JointFacts) -> frozenset[Node]:
+def _materialized(facts: JointFacts, sizes: SizeModel) -> frozenset[Node]:
     """Return the nodes whose values a fusing compiler writes to memory in the forward, saved or not.
 
-    These are outputs, results of operators that do not fuse, and their arguments.
+    These are outputs, results of operators that do not fuse, their arguments, and values that are read late.
     """
     written = {value for value in facts.forward_outputs if isinstance(value, Node)}
     written.update(facts.primals)
+    written.update(_read_late(facts, sizes))
     for node in reversed(facts.nodes[:-1]):
         if node not in facts.forward:
             continue
@@ -281,3 +285,27 @@ def _materialized(facts: JointFacts) -> frozenset[Node]:
         if facts.kinds[node] in _ALIASING and written.issuperset(facts.inputs[node][:1]):
             written.add(node)
     return frozenset(written)
+
+
+def _read_late(facts: JointFacts, sizes: SizeModel) -> Iterator[Node]:
+    """Yield the elementwise results that the forward reads beside a result of a later operator that does not fuse.
+
+    An example is a sum of residuals, which the next sum reads behind a product. No kernel spans that product, so the
+    value is in memory, unless its own operands take less memory than two such values: then the reader reads these.
+    A value with one reader, whose other operand does not depend on it, is counted as well, although it may stay in
+    registers: its operands are as many bytes.
+    """
+    level: dict[Node, int] = {}
+    for node in facts.nodes[:-1]:
+        if node in facts.forward:
+            before = max((level.get(arg, 0) for arg in facts.inputs[node]), default=0)
+            level[node] = before + (facts.kinds[node] not in _WITHIN_KERNELS)
+    for node, own in level.items():
+        if facts.kinds[node] is not OpKind.POINTWISE or not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        readers = (user for user in node.users if user in level)
+        late = any(level[arg] > own for user in readers for arg in facts.inputs[user] if arg in level)
+        values = [arg.meta.get("val") for arg in facts.inputs[node]]
+        operands = sum(sizes.tensor_bytes(value) for value in values if isinstance(value, torch.Tensor))
+        if late and operands >= 2 * sizes.tensor_bytes(node.meta["val"]):
+            yield node

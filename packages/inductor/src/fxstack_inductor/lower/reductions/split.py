@@ -100,10 +100,18 @@ def _across(node: Reduction) -> bool:
         index = sum((c * s for c, s in pairs if isinstance(c, Expr)), ZERO)
         if reduced.isdisjoint(index.variables):
             continue  # a number for each result, for example a channel's mean
-        fast = [v for v in index.variables if index.coefficient(v) == 1]
+        fast = [v for v in index.variables if _is_fast(index, v)]
         along += any(v in reduced for v in fast)
         across += any(v not in reduced for v in fast)
     return across > along
+
+
+def _is_fast(index: Expr, var: Var) -> bool:
+    """Whether the next value of ``var`` is the next element in memory, also where a reshape takes ``var`` apart."""
+    if any(v.extent is None for v in index.variables):
+        return index.coefficient(var) == 1
+    first = {v.name: 0 for v in index.variables}
+    return index.evaluate({**first, var.name: 1}) - index.evaluate(first) == 1
 
 
 def _split(node: Reduction, parts: int, splits: dict[Node, Split]) -> list[Reduction]:

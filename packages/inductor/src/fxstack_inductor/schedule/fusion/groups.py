@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom, product
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
@@ -35,6 +35,8 @@ from fxstack_inductor.schedule.sizes import size_providers
 
 HEAVY = 32
 """Operations per element above which reading a stored tensor is cheaper than a second computation."""
+FEW_COLUMNS = 1024
+"""Sums of fewer columns than this run in fewer programs than a GPU has processors."""
 SIBLINGS = 6
 """Of the groups that read the same memory, this many are tried for a merge, the latest first."""
 
@@ -373,5 +375,32 @@ def _template(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refus
     return None
 
 
-RULES = (_in_range, _choose_inner, _template, _has_few_buffers, _loads_heavy, _acyclic)
+def _keeps_programs(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a GPU, elementwise results beside sums of columns that run in few programs.
+
+    Such sums may wait and run side by side, which they could not if something else needed the kernel's results.
+    """
+    inner = merged.inner
+    reductions = [node for node in merged.placed if isinstance(node, Reduction)]
+    if not fusion.program.many_threads or inner is None or not reductions:
+        return None
+    points = product(v.extent or 1 for v in merged.space if v not in inner).as_int()
+    if points is None or points >= FEW_COLUMNS:
+        return None
+    for group, other in ((left, right), (right, left)):
+        beside = all(isinstance(n, Pointwise) and n.shape for n in group.placed)
+        if not beside or not any(isinstance(n, Reduction) for n in other.placed):
+            continue
+        columns = all(inner.isdisjoint(merged.placed[n].coords[-1].variables) for n in group.placed)
+        if columns and not (_reads_any(fusion, other, group) or _reads_any(fusion, group, other)):
+            return Refusal("elementwise beside sums of few columns", reductions[0].name)
+    return None
+
+
+def _reads_any(fusion: Fusion, group: Group, other: Group) -> bool:
+    """Whether a tensor of ``group`` reads one of ``other``."""
+    return any(read.node in other.placed for node in group.placed for read in fusion.reads(node))
+
+
+RULES = (_in_range, _choose_inner, _template, _has_few_buffers, _loads_heavy, _keeps_programs, _acyclic)
 """The requirements of a merge, in order; a rule returns None or a refusal."""

@@ -7,6 +7,7 @@ memory: if all its readers are in its own kernel, the tensor stays in registers.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeGuard
@@ -72,6 +73,9 @@ class Usage:
     sections: dict[int, int] = field(default_factory=dict)
     """Number of profiler range calls before a step, by identity of the step; empty without ranges."""
 
+    many_threads: bool = False
+    """Whether the kernels are for a GPU, as in ``Program``."""
+
     def section(self, step: Node | ExternCall | HostCall) -> int:
         """Return the number of profiler range calls before ``step``: steps of different sections must not fuse."""
         return self.sections.get(id(step), 0)
@@ -86,7 +90,7 @@ def base_of(node: Node) -> Node:
 
 def find_usage(program: Program) -> Usage:
     """Find the live tensors of ``program`` from its outputs, mutations, calls and index checks."""
-    result = Usage([], sections=_sections(program))
+    result = Usage([], sections=_sections(program), many_threads=program.many_threads)
     roots = [v for v in program.outputs if isinstance(v, Node)]
     roots += [m.value for m in program.mutations]
     for step in program.steps:
@@ -143,15 +147,41 @@ def choose_inlined(uses: Usage) -> set[Node]:
     inlined: set[Node] = set()
     in_part = read_in_part(uses.live, uses.readers, uses.required)
     costs: dict[Node, _Cost] = {}
+    wider: set[Computed] = set()
+    if uses.many_threads:  # a processor core takes longer for conversions than for the bytes that they save
+        wider = {n for n in uses.live if n not in uses.required and n not in in_part and _widens(n)}
     for node in uses.live:
         cost = costs[node] = _cost(node, inlined, costs)
         if not isinstance(node, Pointwise) or node in uses.required or node in in_part:
             continue
-        if cost.reads and any(uses.section(node) != uses.section(reader) for reader in uses.readers[node]):
+        readers = list(_readers(node, uses.readers, wider))
+        if cost.reads and any(uses.section(node) != uses.section(reader) for _, reader in readers):
             continue
-        if _worth_inlining(node, cost, uses.readers[node], uses.required):
+        if node in wider or _worth_inlining(node, cost, readers, uses.required):
             inlined.add(node)
     return inlined
+
+
+def _widens(node: Computed) -> bool:
+    """Whether ``node`` is another computed tensor in a dtype of more bytes: readers then read that tensor."""
+    body = node.body
+    while isinstance(body, Call) and body.op == "cast":
+        (body,) = body.args
+    if not isinstance(node, Pointwise) or not isinstance(body, Read) or body.coords != node.index:
+        return False
+    source = body.node
+    return isinstance(source, Computed) and source.dtype.itemsize < node.dtype.itemsize
+
+
+def _readers(
+    node: Node, readers: Mapping[Node, list[Computed]], wider: set[Computed]
+) -> Iterator[tuple[Node, Computed]]:
+    """Yield (tensor, reader) for each reader of ``node``: the tensor is ``node``, or ``node`` in a dtype of more bytes."""
+    for reader in readers.get(node, ()):
+        if reader in wider:
+            yield from _readers(reader, readers, wider)
+        else:
+            yield node, reader
 
 
 def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
@@ -185,8 +215,10 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
     return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends)
 
 
-def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]) -> bool:
-    """Whether recomputing ``node`` at each read is cheaper than one store and the loads."""
+def _worth_inlining(
+    node: Pointwise, cost: _Cost, readers: list[tuple[Node, Computed]], required: set[Node]
+) -> bool:
+    """Whether recomputing ``node`` at each read is cheaper than one store and the loads; ``readers``: ``_readers``."""
     # A mask or a range of numbers: computing it is faster than any load.
     if not cost.reads and not cost.expensive and cost.calls <= MAX_RECOMPUTED:
         return True
@@ -194,7 +226,7 @@ def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], requi
         return False
     if cost.calls > 64 or len(cost.reads) > 12:
         return False
-    if any(_amplifies(node, reader) for reader in readers) and (
+    if any(_amplifies(read, reader) for read, reader in readers) and (
         cost.expensive or cost.calls > 2 or cost.indirect
     ):
         return False
@@ -221,7 +253,7 @@ def _numel(node: Node) -> int:
     return 1 << 20 if numel is None else numel
 
 
-def _amplifies(node: Pointwise, reader: Computed) -> bool:
+def _amplifies(node: Node, reader: Computed) -> bool:
     """Whether inlining would compute each element several times for one reader."""
     points = 1 if isinstance(reader, Scatter) else _numel(reader)
     loops = list(reader.index)
