@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-enum { MOST = 1 << 16, MOST_PARAMETERS = 96 };
+enum { MOST = 1 << 16, MOST_PARAMETERS = 256 };
 typedef struct {
   int64_t function, grid, threads, shared, stream, context, thread, time, image, count;
   int64_t parameters[MOST_PARAMETERS];
