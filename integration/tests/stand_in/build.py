@@ -13,6 +13,8 @@ import torch
 
 HERE = Path(__file__).parent
 SITE = Path(torch.__file__).parents[1]
+MOST_PARAMETERS = 256
+"""Arguments of a launch that a record holds, the sizes of the grid among them; as in ``driver.c``."""
 REST = ("cublasSet", "cublasDestroy", "cublasLt", "cudnnSet", "cudnnDestroy")
 """What else succeeds without doing anything."""
 
@@ -63,7 +65,7 @@ class Call(ctypes.Structure):
     _fields_ = [
         *((n, ctypes.c_int64) for n in ("function", "grid", "threads", "shared")),
         *((n, ctypes.c_int64) for n in ("stream", "context", "thread", "time", "image", "count")),
-        ("parameters", ctypes.c_int64 * 96),
+        ("parameters", ctypes.c_int64 * MOST_PARAMETERS),
         ("name", ctypes.c_char * 360),
     ]
 
