@@ -1,15 +1,10 @@
 """Dropout in generated kernels on a real GPU equals eager's bit by bit, with and without CUDA graphs."""
 
-import sys
-from pathlib import Path
-
+import gpu_dropout
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-import gpu_dropout  # noqa: E402
-
-import fxstack  # noqa: E402
+import fxstack
 
 MODES = ("default", "reduce-overhead")
 

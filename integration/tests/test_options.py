@@ -23,6 +23,7 @@ VALUES = {
     "saved_tensor_hooks": "eager",
     "whole_attention": ("cpu",),
     "solver": "networkx",
+    "dropout": "aten",
     "static_inputs": frozenset({InputKind.CONSTANT_TENSOR}),
     "budget": 0.3,
     "time_overhead": 0.25,
