@@ -1,7 +1,7 @@
 """Programs of the libraries around torch, unedited, with fxstack in the place of torch's compiler.
 
 Each program takes up to a minute, so ``python -m nox -s libraries`` runs them, and the other sessions skip them. A program is
-skipped where its library is not installed. ``benchmarks/libraries.py`` has the table of all programs beside
+skipped where its library is not installed. ``benchmarks/library_programs.py`` has the table of all programs beside
 torch's compiler.
 """
 

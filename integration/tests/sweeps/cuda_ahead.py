@@ -146,7 +146,7 @@ def summary(found):
 
 @dataclass
 class Totals:
-    """What was compiled so far."""
+    """The kernels that were compiled so far."""
 
     verbose: bool
     folder: Path

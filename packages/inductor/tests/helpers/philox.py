@@ -78,7 +78,7 @@ def dropout(x, p, threads, seed, offset, aligned=16):
 
 
 class Generator:
-    """What stands for torch's generator of a GPU; ``reserved`` are the counts of numbers that were reserved."""
+    """A generator in place of torch's on a GPU; ``reserved`` are the counts of numbers that were reserved."""
 
     def __init__(self, seed, offset=0):
         self.seed, self.offset, self.reserved = seed, offset, []

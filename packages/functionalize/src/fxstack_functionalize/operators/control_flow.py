@@ -70,7 +70,7 @@ class _Nested(Interpreter):
         return super().call_function(with_gradients(target), args, kwargs)
 
 
-def _with_rules(body: Body) -> Body:
+def with_rules(body: Body) -> Body:
     """Return ``body`` such that its nested operators get the rules of this module."""
     if not isinstance(body, GraphModule):
         return body
@@ -89,7 +89,7 @@ def _pull(
             _leaf(x, need, again=again) if is_float(x) else x for x, need in zip(args, needs, strict=True)
         ]
         leaves = chosen(inputs, needs)
-        outputs = [x for x in _with_rules(body)(*inputs) if is_float(x)]
+        outputs = [x for x in with_rules(body)(*inputs) if is_float(x)]
         pairs = [(x, as_gradient(g, x)) for x, g in zip(outputs, gradients, strict=True) if x.requires_grad]
         found: Values = [None] * len(leaves)
         if pairs and leaves:
@@ -168,7 +168,7 @@ def cond(pred: object, yes: Body, no: Body, operands: Values) -> Any:
 
 def _call_cond(pred: object, yes: Body, no: Body, operands: Values) -> tuple[Any, ...]:
     """Call the operator. A size that differs between the branches is at least the lesser one."""
-    results = tuple(_OPERATORS.cond(pred, _with_rules(yes), _with_rules(no), tuple(operands)))
+    results = tuple(_OPERATORS.cond(pred, with_rules(yes), with_rules(no), tuple(operands)))
     for result, first, second in zip(results, _results_of(yes), _results_of(no), strict=False):
         if all(isinstance(x, Tensor) for x in (result, first, second)):
             for sizes in zip(result.size(), first.size(), second.size(), strict=True):
@@ -199,10 +199,10 @@ class _WhileLoop(Rule):
         """Call the operator whose results are the values of all iterations, with a count of the iterations."""
 
         def goes_on(_number: Tensor, *values: Tensor) -> Any:
-            return _with_rules(test)(*values)
+            return with_rules(test)(*values)
 
         def step(number: Tensor, *values: Tensor) -> tuple[Any, ...]:
-            return number + 1, *_with_rules(body)(*values)
+            return number + 1, *with_rules(body)(*values)
 
         carried, further = operands[:count], operands[count:]
         start = torch.zeros((), dtype=torch.int64, device="cpu")
@@ -288,7 +288,7 @@ def while_loop(
     count = len(carried)
     operands = _apart((*carried, *further))
     if not needs_gradient(operands):
-        functions = _with_rules(test), _with_rules(body)
+        functions = with_rules(test), with_rules(body)
         return operator(*functions, tuple(operands[:count]), tuple(operands[count:]))
     return apply_rule(_WhileLoop, operator is not _OPERATORS.while_loop, test, body, count, *operands)
 
@@ -318,7 +318,7 @@ class _Scan(Rule):
     @staticmethod
     def with_carries(body: Body, carries: int) -> Body:
         """Return ``body`` with the values that it gets as further results."""
-        return lambda *values: (*_with_rules(body)(*values), *(x.clone() for x in values[:carries]))
+        return lambda *values: (*with_rules(body)(*values), *(x.clone() for x in values[:carries]))
 
     @staticmethod
     def backward(ctx: RuleContext, *gradients: Tensor) -> tuple[Any, ...]:
@@ -423,7 +423,7 @@ def scan(body: Body, init: Values, xs: Values, further: Values) -> Any:
     if not has_torchs_rule and needs_gradient(operands):
         return apply_rule(_Scan, body, (carries, slices), *operands)
     rest = tuple(operands[carries + slices :])
-    return _OPERATORS.scan(_with_rules(body), operands[:carries], operands[carries : carries + slices], rest)
+    return _OPERATORS.scan(with_rules(body), operands[:carries], operands[carries : carries + slices], rest)
 
 
 def map_(body: Body, xs: Values, further: Values) -> Any:
@@ -431,7 +431,7 @@ def map_(body: Body, xs: Values, further: Values) -> Any:
     operands = _apart((*xs, *further))
     if not _has_torchs_rule(body, operands) and needs_gradient(operands):
         return apply_rule(_Scan, body, (0, len(xs)), *operands)
-    return _OPERATORS.map_impl(_with_rules(body), operands[: len(xs)], tuple(operands[len(xs) :]))
+    return _OPERATORS.map_impl(with_rules(body), operands[: len(xs)], tuple(operands[len(xs) :]))
 
 
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
@@ -443,11 +443,6 @@ DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     _OPERATORS.map_impl: map_,
 }
 """By operator: the function that calls it, with a rule for its gradient."""
-
-
-def in_eager(graph: GraphModule) -> Body:
-    """Return ``graph`` as a function for eager, whose nested operators have second gradients, too."""
-    return _with_rules(graph)
 
 
 def with_gradients(operator: Callable[..., Any]) -> Callable[..., Any]:

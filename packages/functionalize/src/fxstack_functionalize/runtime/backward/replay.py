@@ -30,7 +30,7 @@ from torch.fx.traceback import preserve_node_meta
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import INPUT_CHANGED, double_backward
 from fxstack_functionalize.metadata.wrapper_classes import is_wrapper
-from fxstack_functionalize.operators.control_flow import in_eager
+from fxstack_functionalize.operators.control_flow import with_rules
 from fxstack_functionalize.random.functional_random import state_input
 from fxstack_functionalize.runtime.backward.output_edges import find_owners
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
@@ -127,9 +127,10 @@ class Replay:
     def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
         """Run the whole captured graph with the tensors ``owned`` in place of its own."""
         with torch_compat.reparametrize_module(self._graph, owned):
-            return (as_interpreter(self._graph) if torch.is_anomaly_enabled() else in_eager(self._graph))(
-                *args
-            )
+            run = with_rules(self._graph)  # the own gradients of nested operators can be differentiated again
+            if run is self._graph and torch.is_anomaly_enabled():
+                run = as_interpreter(self._graph)
+            return run(*args)
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs for the gradients ``grads`` of the flat outputs; in grad mode with history."""

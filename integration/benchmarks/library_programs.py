@@ -1,6 +1,6 @@
 """Programs of the libraries around torch, under torch.compile and under fxstack: graphs, graph breaks, and times.
 
-    python integration/benchmarks/libraries.py [--programs gpytorch_regression ...] [--json FILE] [--dry] [--markdown]
+    python integration/benchmarks/library_programs.py [--programs gpytorch_regression ...] [--json FILE] [--dry] [--markdown]
 
 Every program of ``tests/libraries`` runs unedited in processes of its own, with empty caches: in plain torch, with torch's
 compiler, and with ``FXSTACK=1``. "First" is the first step with what it compiles, "step" the last of a few steps, which
