@@ -50,7 +50,8 @@ _TRACED = frozenset(
 """Modules and functions in torch's compiler that are traced like functions of a program.
 
 Under the mode of the first one, ``mask[index]`` can be mapped over indices. Graphs of compiled autograd, and
-hooks in them, call the next three. The patches of settings affect the next graph. ``nested_compile_region`` marks a function of the compiled one.
+hooks in them, call the next three. The patches of settings affect the next graph. ``nested_compile_region`` marks
+a function that the compiled one calls.
 """
 
 
