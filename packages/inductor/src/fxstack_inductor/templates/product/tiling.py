@@ -141,16 +141,21 @@ def factors(kernel: Kernel) -> tuple[int, int]:
     return multiplied.args[0], multiplied.args[1]
 
 
+def needed_by(kernel: Kernel, position: int) -> frozenset[int]:
+    """Return the positions of the value at ``position`` and of all values from which it is computed."""
+    stack, seen = [position], set[int]()
+    while stack:
+        current = stack.pop()
+        if current not in seen:
+            seen.add(current)
+            stack.extend(operands(kernel.values[current]))
+    return frozenset(seen)
+
+
 def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
     """Return all loop variables on which the factor at ``position`` depends."""
     variables: set[Var] = set()
-    stack, seen = [position], set()
-    while stack:
-        current = stack.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        value = kernel.values[current]
+    for value in (kernel.values[k] for k in needed_by(kernel, position)):
         if isinstance(value, Check) or (isinstance(value, Load) and value.mask is not None):
             raise NotLowered("a factor that is read at computed places")
         if isinstance(value, Load):
@@ -159,7 +164,6 @@ def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
             variables |= value.index.variables
         elif isinstance(value, IndexValue):
             variables |= value.expr.variables
-        stack.extend(operands(value))
     return frozenset(variables)
 
 
