@@ -147,6 +147,17 @@ def _only_kernel(fn, *inputs):
     return lowered.source.functions[step.kernel.name].text
 
 
+@pytest.mark.parametrize(("depth", "deep"), [(128, 128), (192, 128), (768, 256), (4000, 256)])
+def test_a_small_result_keeps_most_of_the_depth_in_flight(depth, deep):
+    (config,) = _configs(lambda x, w: F.gelu(x @ w), empty(128, depth), empty(depth, 192))
+    assert (config.bm, config.bn, config.bk) == (16, 16, deep)
+
+
+def _configs(fn, *inputs):
+    functions = lower(graph_of(fn, *inputs), target="cuda:sm_90").source.functions.values()
+    return [f.config for f in functions if "tl.dot(" in f.text]
+
+
 def test_kernels_of_equal_text_and_other_types_are_two():
     """A conversion to float32 reads alike for both half precisions."""
     inputs = half(512, 256), half(512, 256).half()  # too many points for one launch

@@ -170,7 +170,8 @@ def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
 def _good(tiling: ProductTiling) -> ProductConfig:
     """Return the largest fitting tile that keeps all processors busy.
 
-    If there is none, return the smallest fitting tile for a small result, the largest for a large result.
+    If there is none, return the largest fitting tile for a large result. For a small result, return the smallest
+    tile that has most of the depth in flight: few programs wait for memory, not for the matrix units.
     """
     batch, rows, columns, depth = tiling.sides
     fitting = fitting_configs(tiling)
@@ -178,7 +179,10 @@ def _good(tiling: ProductTiling) -> ProductConfig:
     for config in fitting:
         if batch * -(-rows // config.bm) * -(-columns // config.bn) >= PROCESSORS:
             return config
-    return fitting[-1] if rows * columns * batch < 64 * 64 * PROCESSORS else fitting[0]
+    if rows * columns * batch >= 64 * 64 * PROCESSORS:
+        return fitting[0]
+    smallest = [c for c in reversed(fitting) if c.bm * c.bn == fitting[-1].bm * fitting[-1].bn]
+    return max(smallest, key=lambda c: min(c.bk * (c.num_stages - 1), depth))
 
 
 def fitting_configs(tiling: ProductTiling) -> list[ProductConfig]:
