@@ -43,6 +43,7 @@ CASES = {
     "other tensors": (lambda x, y: (inverse(x + 1), inverse(y + 1)), 2),
     "a result": (lambda x, y: (inverse(x + 1), inverse(z := x + 1), z), 2),
     "a view of a result": (lambda x, y: (inverse(x + 1), inverse(z := x + 1), z.mT), 2),
+    "copies of operands": (lambda x, y: (inverse(a := x + 1), inverse(b := x + 1), a.clone(), b.clone()), 1),
     "both results": (lambda x, y: (a := x + 1, b := x + 1, inverse(a), inverse(b)), 2),
 }
 

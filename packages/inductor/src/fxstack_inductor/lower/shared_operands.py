@@ -14,6 +14,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.lower.node_queries import has_effect, may_alias, mutates_tensor
 
 COPY = torch.ops.aten.copy_.default
@@ -45,11 +46,15 @@ def share_operands(graph_module: GraphModule, by_kernels: Callable[[FxNode], boo
 
 def _is_known(node: FxNode) -> bool:
     """Whether the node writes nothing, except into an input when the graph ends."""
-    if node.op != "call_function" or node.target is COPY:
-        return node.op != "call_module"
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return node.target is operator.getitem or not isinstance(node.meta.get("val"), torch.Tensor)
-    return not mutates_tensor(node) and node.target.namespace in {"aten", "prims"}
+    if node.op != "call_function":
+        return node.op in {"placeholder", "get_attr", "output"}
+    if node.target in {COPY, operator.getitem}:
+        return True
+    if not isinstance(node.target, torch_compat.OpOverload):
+        return isinstance(
+            node.meta.get("val"), (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
+        )
+    return bool(node.target.namespace in {"aten", "prims"} and not mutates_tensor(node))
 
 
 def _makes_tensor(node: FxNode, by_kernels: Callable[[FxNode], bool]) -> bool:
@@ -105,21 +110,19 @@ def _rewritten(graph_module: GraphModule, pairs: dict[tuple[FxNode, FxNode], FxN
     last.meta = dict(old.meta)
     for (node, operand), original in pairs.items():
         copies[node].replace_input_with(copies[operand], copies[original])
-    for node in reversed([copies[operand] for _, operand in pairs]):
-        _erase(node)
+    erased: set[FxNode] = set()
+    for _, operand in reversed(pairs):
+        _erase(copies[operand], erased)
     return GraphModule(graph_module, graph)
 
 
-def _erase(node: FxNode) -> None:
+def _erase(node: FxNode, erased: set[FxNode]) -> None:
     """Erase ``node``, and the nodes that only it reads, unless something else reads them."""
     waiting = [node]
     while waiting:
         current = waiting.pop()
-        if (
-            not current.users
-            and not current._erased
-            and current.op == "call_function"
-            and not has_effect(current)
-        ):
-            waiting += current.all_input_nodes
-            current.graph.erase_node(current)
+        if current.users or current in erased or current.op != "call_function" or has_effect(current):
+            continue
+        waiting += current.all_input_nodes
+        current.graph.erase_node(current)
+        erased.add(current)
