@@ -12,9 +12,10 @@ from fxstack.log import Captured
 from fxstack.trace import records
 from fxstack.trace.describe import stacks_of
 from fxstack_inductor import Lowered, memory_timeline
+from fxstack_inductor.cost.calls import call_traffic
 from fxstack_inductor.cost.cpu import Cpu, measure_cpu
 from fxstack_inductor.cost.roofline import size_of
-from fxstack_inductor.cost.traffic import Traffic, call_traffic, kernel_traffic
+from fxstack_inductor.cost.traffic import Traffic, kernel_traffic
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step

@@ -45,6 +45,10 @@ def products(x, w, b, y):
     return F.gelu(F.linear(x, w, b)) + y, (x[:1000] @ w[:1000].t()).relu()
 
 
+def small_results(x, w, v):
+    return F.gelu(x @ w), (x @ w[:, :192]).relu() @ v, (x.relu() @ w).tanh() * 2
+
+
 def sizes(x, y):
     return (x.softmax(-1) + y).permute(2, 0, 1).reshape(x.shape[2], -1), (x @ y.mT).relu().mean((1, 2))
 
@@ -85,11 +89,13 @@ with tempfile.TemporaryDirectory() as name:
     result |= compile_all(scans, third, int(sys.argv[1]), Path(name))
     fourth = (torch.randn(300, 64), torch.zeros(300, dtype=torch.int64))
     result |= compile_all(scatters, fourth, int(sys.argv[1]), Path(name))
-    half = [(4096, 512), (4096, 512), (4096,), (4096, 4096)]
+    half = [(4096, 128), (4096, 128), (4096,), (4096, 4096)]
     fifth = [torch.empty(shape, dtype=torch.bfloat16) for shape in half]
     result |= compile_all(products, fifth, int(sys.argv[1]), Path(name))
     rows = [torch.empty(shape, dtype=torch.bfloat16) for shape in [(1, 512), (512, 512)]]
     result |= compile_all(one_row, rows, int(sys.argv[1]), Path(name))
+    small = [torch.empty(shape, dtype=torch.bfloat16) for shape in [(128, 192), (192, 768), (192, 192)]]
+    result |= compile_all(small_results, small, int(sys.argv[1]), Path(name))
     sixth = (torch.randn(3, 20, 30), torch.randn(3, 20, 30))
     result |= compile_all(sizes, sixth, int(sys.argv[1]), Path(name), "symbolic")
     seventh = (torch.empty(300, 1024, dtype=torch.bfloat16),)

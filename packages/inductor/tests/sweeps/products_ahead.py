@@ -13,22 +13,15 @@ os.environ["TRITON_INTERPRET"] = "0"
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
-import torch
 import triton
 from machine_code import compile_ahead, registers_and_spilled
-from product_graphs import product_kernels
+from product_graphs import gelu, planner, product_kernels
 from result_tables import Table
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from fxstack_inductor import decompositions, lower
 from fxstack_inductor.autotune.choices import config_name
 from fxstack_inductor.runtime import triton_runtime
 from fxstack_inductor.templates.kernels import triton_source
 from fxstack_inductor.templates.product.tiling import CONFIGS
-
-
-def gelu(x, w):
-    return torch.nn.functional.gelu(x @ w)
 
 
 def row(kernel, config, capability, folder):
@@ -45,10 +38,9 @@ def row(kernel, config, capability, folder):
 
 
 def main():
-    inputs = (torch.empty(4096, 1024).bfloat16(), torch.empty(1024, 4096).bfloat16())
-    graph = make_fx(gelu, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
-    (kernel,) = product_kernels(lower(graph, target="cuda:sm_90").plan)
-    print(f"gelu(x @ w), bfloat16, 4096x4096x1024, Triton {triton.__version__}")
+    planned, candidates = planner(gelu, size=4096)
+    (kernel,) = product_kernels(planned(candidates))
+    print(f"gelu(x @ w), bfloat16, 4096x4096x4096, Triton {triton.__version__}")
     columns = (
         "sm",
         "shared memory",

@@ -32,7 +32,7 @@ def empty(*shape):
 def always(monkeypatch):
     """Every product that can be a kernel is one."""
     monkeypatch.setattr(
-        "fxstack_inductor.targets.triton.lower.select_paying", lambda _plan, chosen, _gpu: {*chosen}
+        "fxstack_inductor.targets.triton.lower.plan_by_cost", lambda planned, chosen, *_: planned(chosen)
     )
 
 
@@ -104,11 +104,13 @@ def test_tiles_finished_in_halves_equal_eager(name, always, monkeypatch):
 
 
 LARGE = empty(4096, 1024), empty(1024, 4096)
+SHALLOW = empty(4096, 128), empty(128, 4096)
 CHOICES = {
-    "what is done with the elements pays": (lambda x, w: F.gelu(x @ w), *LARGE, 1),
+    "what is done with the elements pays": (lambda x, w: F.gelu(x @ w), *SHALLOW, 1),
+    "tiles of a deeper product ask for too much": (lambda x, w: F.gelu(x @ w), *LARGE, 0),
     "nothing is": (lambda x, w: x @ w, *LARGE, 0),
     "the library adds a bias": (lambda x, w: torch.addmm(w[0], x, w), *LARGE, 0),
-    "a bias and more": (lambda x, w: torch.addmm(w[0], x, w).relu(), *LARGE, 1),
+    "a bias and more": (lambda x, w: torch.addmm(w[0], x, w).relu(), *SHALLOW, 1),
     "a deep product is the library's": (lambda x, w: (w @ x).relu(), empty(8192, 8192), empty(8192, 8192), 0),
     "a reduction takes another kernel": (lambda x, w: (x @ w).softmax(-1), *LARGE, 0),
     "float32": (lambda x, w: (x @ w).relu(), *(t.float() for t in LARGE), 0),
@@ -134,8 +136,8 @@ def test_the_option_turns_it_off():
 
 
 def test_no_mask_where_tiles_divide_the_sides():
-    assert "mask=" not in _only_kernel(lambda x, w: F.gelu(x @ w), *LARGE)
-    assert "mask=" in _only_kernel(lambda x, w: F.gelu(x @ w), empty(4000, 1000), empty(1000, 4000))
+    assert "mask=" not in _only_kernel(lambda x, w: F.gelu(x @ w), *SHALLOW)
+    assert "mask=" in _only_kernel(lambda x, w: F.gelu(x @ w), empty(4000, 100), empty(100, 4000))
 
 
 def _only_kernel(fn, *inputs):
@@ -143,6 +145,17 @@ def _only_kernel(fn, *inputs):
     (step,) = lowered.plan.steps
     assert isinstance(step, KernelStep)
     return lowered.source.functions[step.kernel.name].text
+
+
+@pytest.mark.parametrize(("depth", "deep"), [(128, 128), (192, 128), (768, 256), (4000, 256)])
+def test_a_small_result_keeps_most_of_the_depth_in_flight(depth, deep):
+    (config,) = _configs(lambda x, w: F.gelu(x @ w), empty(128, depth), empty(depth, 192))
+    assert (config.bm, config.bn, config.bk) == (16, 16, deep)
+
+
+def _configs(fn, *inputs):
+    functions = lower(graph_of(fn, *inputs), target="cuda:sm_90").source.functions.values()
+    return [f.config for f in functions if "tl.dot(" in f.text]
 
 
 def test_kernels_of_equal_text_and_other_types_are_two():
@@ -154,6 +167,6 @@ def test_kernels_of_equal_text_and_other_types_are_two():
 
 
 def test_the_report_counts_the_product():
-    report = lower(graph_of(lambda x, w: F.gelu(x @ w), *LARGE), target="cuda:sm_90").report()
-    assert "34.360 GFLOP" in report
-    assert "arithmetic" in report
+    report = lower(graph_of(lambda x, w: F.gelu(x @ w), *SHALLOW), target="cuda:sm_90").report()
+    assert "4.295 GFLOP" in report
+    assert "memory" in report

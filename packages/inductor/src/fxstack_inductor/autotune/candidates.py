@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fxstack_inductor.cost.devices import Gpu
-from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.schedule.steps import KernelStep, Plan
 from fxstack_inductor.tiling.kernels import KernelConfig, TritonKernel
 
 Fill = Callable[[int, torch.dtype], torch.Tensor]
 """(number of elements, dtype) -> a tensor with values that operands may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Predicted seconds of a kernel of a template, and of the library's call in its place."""
+
+    kernel: float
+    call: float
+    rest: float
+    """The most that a kernel for the remaining operations takes; another kernel may take them for less."""
+    fuses: bool
+    """Whether the kernel does anything that the library's call and the readers of its result do not do."""
 
 
 class Candidate(ABC):
@@ -30,10 +42,8 @@ class Candidate(ABC):
     """The record of tile sizes: a saved choice keeps its fields, from which ``choices`` makes the record again."""
 
     @abstractmethod
-    def pays(self, kernel: Kernel, gpu: Gpu) -> bool:
-        """Return whether ``kernel`` should take less time than the library's call and a kernel for the
-        remaining operations.
-        """
+    def predict(self, kernel: Kernel, gpu: Gpu) -> Prediction:
+        """Return the predicted times of ``kernel`` and of the library's call in its place."""
 
     @abstractmethod
     def key(self, kernel: Kernel) -> str:
@@ -50,21 +60,6 @@ class Candidate(ABC):
 
 Candidates = Mapping[str, Candidate]
 """Candidates by the name of the node."""
-
-
-def select_paying(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
-    """Return the names of the nodes in ``chosen`` whose kernels are predicted to beat the library.
-
-    Used without measurements; with ``options.autotune``, ``tune_plan`` decides instead.
-    """
-    paying = set()
-    for origin, kernel in candidate_kernels(plan, chosen):
-        try:
-            if chosen[origin].pays(kernel, gpu):
-                paying.add(origin)
-        except NotLowered:
-            continue
-    return paying
 
 
 def candidate_kernels(plan: Plan, chosen: Candidates) -> Iterator[tuple[str, Kernel]]:

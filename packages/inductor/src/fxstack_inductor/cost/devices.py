@@ -13,7 +13,8 @@ import torch
 class Gpu:
     """``bandwidth`` in bytes per second; ``vector`` and ``matrix`` in operations per second by dtype (dense).
 
-    ``launch`` is the time in seconds between the starts of two empty kernels, if the host keeps up.
+    ``launch`` is the time in seconds between the starts of two empty kernels, if the host keeps up; the times that
+    an H100 took for kernels are this time and the work's.
     """
 
     name: str
@@ -24,6 +25,8 @@ class Gpu:
     bandwidth: float
     l2: int
     """Bytes of the L2 cache."""
+    caches: float
+    """Bytes per second that all processors together get from the caches."""
     vector: MappingProxyType[torch.dtype, float]
     matrix: MappingProxyType[torch.dtype, float]
     launch: float = 2.0e-6
@@ -60,10 +63,12 @@ _HOPPER: dict[str, Any] = {
     "capability": 90,
     "processors": 132,
     "l2": 50 << 20,
+    "caches": 5.2e12,  # fitted to times of an H100 (docs/results/cuda.md)
     "vector": _rates(66.9e12, 33.5e12),
     "matrix": _matrix(989.4e12, 66.9e12, 1978.9e12),
 }
-A100 = Gpu("A100", 80, 108, 2.039e12, 40 << 20, _rates(19.5e12, 9.7e12), _matrix(312e12, 19.5e12))
+# As many bytes for a cycle of a processor as an H100.
+A100 = Gpu("A100", 80, 108, 2.039e12, 40 << 20, 3.4e12, _rates(19.5e12, 9.7e12), _matrix(312e12, 19.5e12))
 H100 = Gpu(name="H100", bandwidth=3.35e12, **_HOPPER)
 H200 = Gpu(name="H200", bandwidth=4.8e12, **_HOPPER)
 

@@ -1,9 +1,9 @@
 """Predict the times of a schedule's kernels and calls.
 
-A kernel takes the longer of its memory time and its arithmetic time (the roofline model: Williams, Waterman
-and Patterson, 2009). The time grows if programs are too few to keep all processors busy, and is at least the
-time of a launch. Each element of a buffer counts once. A looped reduction reads its buffers again in each
-pass that the L2 cache cannot serve.
+A kernel takes the time of a launch, and the longer of its memory time and its arithmetic time (the roofline
+model: Williams, Waterman and Patterson, 2009). Both grow if programs are too few to keep all processors busy. Each
+element of a buffer counts once. A looped reduction reads its buffers again in each pass that the L2 cache cannot
+serve.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
+from fxstack_inductor.cost.calls import call_traffic
 from fxstack_inductor.cost.devices import Gpu
+from fxstack_inductor.cost.kernels import combined, kernel_cost
 from fxstack_inductor.cost.quantities import seconds_text
-from fxstack_inductor.cost.roofline import Cost, roofline, size_of
-from fxstack_inductor.cost.traffic import call_traffic, kernel_traffic
-from fxstack_inductor.ir.analysis import analyse
-from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.cost.roofline import Cost, roofline
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 from fxstack_inductor.tiling.kernels import KernelTiling
@@ -46,7 +43,7 @@ def _cost(
         if step.kernel.template:
             return templates[step.kernel.template](tiling, gpu, sizes)
         if isinstance(tiling, SideBySide):
-            return _combined(
+            return combined(
                 [kernel_cost(part.kernel, part, gpu, sizes) for part in tiling.parts], step.kernel
             )
         assert isinstance(tiling, Tiling)
@@ -54,29 +51,6 @@ def _cost(
     if isinstance(step, ExternCall) and step.outputs:
         return call_cost(step, gpu, sizes)
     return None
-
-
-# --- kernels -------------------------------------------------------------------------------------
-
-
-def _combined(costs: Sequence[Cost], kernel: Kernel) -> Cost:
-    """Return the cost of one launch of small kernels side by side: the time of the slowest."""
-    slowest = max(costs, key=lambda cost: cost.seconds)
-    read, written, operations = (sum(getattr(c, n) for c in costs) for n in ("read", "written", "operations"))
-    programs = sum(cost.programs or 0 for cost in costs)
-    what = ", ".join(kernel.origins)
-    return Cost(kernel.name, what, read, written, operations, programs, slowest.seconds, slowest.bound)
-
-
-def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-    """Return the cost of one launch of a kernel of the loop IR."""
-    moved = kernel_traffic(kernel, sizes)
-    passes = analyse(kernel).last_stage + 1 if tiling.kind == "looped" and moved.read > gpu.l2 else 1
-    programs = size_of(tiling.grid, sizes)
-    total = passes * moved.read + moved.written
-    seconds, bound = roofline(gpu, total, moved.operations, programs, torch.float32, matrix=False)
-    what = ", ".join(kernel.origins)
-    return Cost(kernel.name, what, moved.read, moved.written, moved.operations, programs, seconds, bound)
 
 
 # --- calls ---------------------------------------------------------------------------------------

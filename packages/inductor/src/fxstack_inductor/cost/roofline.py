@@ -1,4 +1,4 @@
-"""The roofline model: a launch takes the longer of its memory time and its arithmetic time.
+"""The roofline model: a launch takes a fixed time, and the longer of its memory time and its arithmetic time.
 
 This module does not import torch's operation counts, whose import takes 100 ms.
 """
@@ -40,7 +40,7 @@ class Cost:
 def roofline(
     gpu: Gpu, moved: int, operations: int, programs: int | None, dtype: torch.dtype, *, matrix: bool
 ) -> tuple[float, str]:
-    """Return the seconds of a launch, and what limits it: "memory", "arithmetic", or "launch".
+    """Return the seconds of a launch, and what takes most of them: "memory", "arithmetic", or "launch".
 
     ``programs``: None if they surely fill the GPU. ``matrix``: the operations use the matrix units.
     """
@@ -50,7 +50,7 @@ def roofline(
     rate = gpu.peak(dtype, matrix=matrix) * (REACHED_MATRIX if matrix else 1.0)
     arithmetic = operations / (rate * busy)
     seconds, bound = max((memory, "memory"), (arithmetic, "arithmetic"))
-    return (seconds, bound) if seconds > gpu.launch else (gpu.launch, "launch")
+    return gpu.launch + seconds, bound if seconds > gpu.launch else "launch"
 
 
 def size_of(expr: Expr, sizes: Mapping[str, int]) -> int:

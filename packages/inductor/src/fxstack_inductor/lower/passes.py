@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from torch.fx import GraphModule
+from torch.fx import Node as FxNode
 
 from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sums
 from fxstack_inductor.lower.graph import lower_graph
@@ -20,6 +21,7 @@ from fxstack_inductor.lower.nested.scans import scan_rules
 from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.lower.shared_operands import share_operands as share_equal
 from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
 from fxstack_interchange.format.show import show_graph
@@ -46,6 +48,10 @@ class Lowering:
         """The lowered program, for passes after ``lower_operators``."""
         assert self.lowered is not None
         return self.lowered
+
+    def has_rule(self, node: FxNode) -> bool:
+        """Whether a rule lowers ``node`` to loops."""
+        return node.name in self.chosen or node.target in RULES
 
 
 def move_numbers(state: Lowering) -> Lowering | NothingToDo:
@@ -79,6 +85,20 @@ def accumulate_products(state: Lowering) -> Lowering | NothingToDo:
     if rewritten is state.graph_module:
         return NothingToDo("no sum has only matrix products as summands")
     return replace(state, graph_module=rewritten)
+
+
+def share_operands(state: Lowering) -> Lowering | NothingToDo:
+    """Let calls whose operands are equal read one tensor.
+
+    >>> example("share_operands", lambda x: (torch.linalg.det(x + 1), torch.linalg.inv(x + 1)))
+    - add_1 = aten.add.Tensor(arg0_1, 1)
+    - linalg_inv_ex: (f32[4, 4], i32[]) = aten.linalg_inv_ex(add_1)
+    + linalg_inv_ex: (f32[4, 4], i32[]) = aten.linalg_inv_ex(add)
+    """
+    shared = share_equal(state.graph_module, state.has_rule)
+    if shared is state.graph_module:
+        return NothingToDo("no two calls have equal operands")
+    return replace(state, graph_module=shared)
 
 
 def lower_operators(state: Lowering) -> Lowering:
@@ -128,6 +148,7 @@ def text(state: Lowering) -> str:
 LOWER: Final = (
     Pass("move_numbers", move_numbers),
     Pass("accumulate_products", accumulate_products),
+    Pass("share_operands", share_operands),
     Pass("lower_operators", lower_operators),
     Pass("split_reductions", split_reductions),
 )

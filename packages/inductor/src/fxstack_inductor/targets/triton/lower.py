@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from torch.fx import GraphModule
 
-from fxstack_inductor.autotune.candidates import Candidates, select_paying
+from fxstack_inductor.autotune.candidates import Candidates
+from fxstack_inductor.autotune.selection import plan_by_cost
 from fxstack_inductor.autotune.tune import device_tuner, tune_plan
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
@@ -215,11 +216,8 @@ def _plan(
         tuner = device_tuner(options, _first_device(graph_module))
         if tuner is not None:
             return tune_plan(schedule_with, chosen, *tuner)
-    schedule = schedule_with(chosen)
-    paying = select_paying(schedule, chosen, gpu)
-    if paying == set(chosen):
-        return schedule, {}
-    return schedule_with({name: candidate for name, candidate in chosen.items() if name in paying}), {}
+    sizes = hints([n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder"])
+    return plan_by_cost(schedule_with, chosen, gpu, sizes), {}
 
 
 def _first_device(graph_module: GraphModule) -> int:

@@ -10,11 +10,11 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.autotune.candidates import Candidate, Fill
+from fxstack_inductor.autotune.candidates import Candidate, Fill, Prediction
 from fxstack_inductor.cost.devices import Gpu
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import HALF_DTYPES
-from fxstack_inductor.templates.product.cost import does_more, pays, work_of
+from fxstack_inductor.templates.product.cost import does_more, predict_both, work_of
 from fxstack_inductor.templates.product.rules import RULES, addmm, baddbmm
 from fxstack_inductor.templates.product.tiling import (
     CONFIGS,
@@ -55,8 +55,8 @@ class ProductCandidate(Candidate):
         """The number of tensors beside the factors that the library's call takes."""
         return int(self.rule in ADDING)
 
-    def pays(self, kernel: Kernel, gpu: Gpu) -> bool:
-        return pays(tile_product(kernel), gpu, self.dtype, in_library=self.in_library)
+    def predict(self, kernel: Kernel, gpu: Gpu) -> Prediction:
+        return predict_both(tile_product(kernel), gpu, self.dtype, in_library=self.in_library)
 
     def key(self, kernel: Kernel) -> str:
         written = _written(tile_product(kernel, CONFIGS[0]), "KERNEL")

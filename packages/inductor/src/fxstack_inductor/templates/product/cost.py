@@ -1,8 +1,9 @@
-"""Decide whether a matrix product becomes a kernel of this package: fusion must outweigh a faster library.
+"""Predict a matrix product as a kernel of this package, and as a call of the library.
 
 A library's product writes its result, and the operations on each element read it again; a kernel of this
 package does these operations in registers. Such a kernel reaches less of the matrix units' peak than a
-library that is tuned for each shape.
+library that is tuned for each shape: each of its programs loads rows and columns of the factors for one tile, and
+the operations on the elements begin when the tile is done.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from math import prod
 
 import torch
 
+from fxstack_inductor.autotune.candidates import Prediction
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.cost.roofline import Cost, size_of
+from fxstack_inductor.cost.traffic import operations_of
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.ir.kernel import Compute, Kernel, Reduce
-from fxstack_inductor.templates.product.tiling import ProductTiling
+from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
+from fxstack_inductor.templates.product.tiling import ProductTiling, dot_of, factors, needed_by
 
 OWN_MATRIX = 0.55
 """The fraction of the peak rate that a kernel of this package reaches in a large product."""
@@ -25,10 +28,14 @@ HALF_BYTES = 2
 """Bytes of an element."""
 LATENCY = 0.7e-6
 """Memory latency in seconds: for full bandwidth, the bytes moved in this time must be in flight."""
+ALONE = 3.0
+"""What one processor gets of the caches' rate while others wait, in parts of its even share: 64 bytes a cycle."""
+LIBRARY_TILE = 128
+"""Rows and columns of a tile of the library."""
+FEW_TILES = 0.73
+"""Exponent of the library's rate where its tiles are fewer than the processors, fitted to times of an H100."""
 CONVERSIONS = ("round", "cast")
 """The begins of the names of operations that change only the dtype."""
-MARGIN = 0.95
-"""The kernel must be predicted to take at most this fraction of the library's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +52,78 @@ class Work:
     beside: int
     """Bytes of other reads and writes."""
     operations: int
+    asked: int
+    """Bytes that all programs together load of the factors: those of rows and columns once for each tile."""
+    before: int
+    """Operations on elements of the factors, once for each tile."""
+    after: int
+    """Operations on elements of the result."""
 
 
 def work_of(tiling: ProductTiling) -> Work:
     """Return the bytes and operations of a kernel; an unknown size counts as 1."""
-    kernel = tiling.kernel
+    kernel, config = tiling.kernel, tiling.config
     batch, rows, columns, depth = sides = tiling.sides
-    factors = batch * depth * (rows + columns) * HALF_BYTES
+    held = batch * depth * (rows + columns) * HALF_BYTES
     result = batch * rows * columns * HALF_BYTES
     moved = sum(_count(ref.numel) * ref.dtype.itemsize for ref in kernel.buffers)
-    operations = 2 * batch * rows * columns * depth
-    return Work(sides, factors, result, max(moved - factors, result), operations)
+    lines = min(config.bm, rows), min(config.bn, columns)
+    elements = [max(1, _count(tiling.grid)) * depth * count for count in lines]
+    each = [_of_factor(kernel, position) for position in factors(kernel)]
+    return Work(
+        sides,
+        held,
+        result,
+        max(moved - held, result),
+        2 * batch * rows * columns * depth,
+        sum(count * loaded for count, (loaded, _) in zip(elements, each, strict=True)),
+        sum(count * computed for count, (_, computed) in zip(elements, each, strict=True)),
+        batch * rows * columns * _after(kernel),
+    )
 
 
-def pays(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int) -> bool:
-    """Whether the kernel is predicted to beat the library's call (of ``dtype``) plus a kernel for the rest.
+def _of_factor(kernel: Kernel, position: int) -> tuple[int, int]:
+    """Return the bytes loaded for an element of a factor, and the operations on it."""
+    dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
+    deep = {loop.var for loop in kernel.inner}
+    values = [kernel.values[k] for k in needed_by(kernel, position)]
+    loads = {v.buffer for v in values if isinstance(v, Load) and not deep.isdisjoint(v.index.variables)}
+    return sum(dtypes[name].itemsize for name in loads), sum(map(_arithmetic, values))
+
+
+def _after(kernel: Kernel) -> int:
+    """Return the operations on an element of the product."""
+    dot = dot_of(kernel)
+    inside = needed_by(kernel, kernel.reduction(dot).args[0])
+    return sum(_arithmetic(v) for k, v in enumerate(kernel.values) if k != dot and k not in inside)
+
+
+def _arithmetic(value: object) -> int:
+    """Return the cost of a value in additions; a conversion is free."""
+    converts = isinstance(value, Compute) and value.op.startswith(CONVERSIONS)
+    return 0 if converts else operations_of(value)
+
+
+def predict_both(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int) -> Prediction:
+    """Return the times of the kernel, and of the library's call (of ``dtype``) with another kernel for the rest.
 
     ``in_library``: the number of buffers beside the factors that the call itself takes (the addend of
     ``addmm``).
     """
     more = does_more(tiling.kernel, in_library)
-    if not more and dtype.itemsize == HALF_BYTES:
-        return False
     work = work_of(tiling)
+    batch, rows, columns, _ = work.sides
     wider = dtype.itemsize // HALF_BYTES
     bandwidth = gpu.bandwidth * REACHED_BANDWIDTH
-    rate = gpu.peak(dtype, matrix=True) * REACHED_MATRIX
+    tiles = batch * -(-rows // LIBRARY_TILE) * -(-columns // LIBRARY_TILE)
+    rate = gpu.peak(dtype, matrix=True) * REACHED_MATRIX * min(1.0, tiles / gpu.processors) ** FEW_TILES
     moved = wider * (work.factors + work.result)
-    call = max(work.operations / rate, moved / bandwidth, gpu.launch)
-    rest = max((work.result + work.beside) / bandwidth, gpu.launch) if more else 0.0
-    return bool(predict_product(tiling, gpu)[0] < MARGIN * (call + rest))
+    return Prediction(
+        predict_product(tiling, gpu)[0],
+        gpu.launch + max(work.operations / rate, moved / bandwidth),
+        gpu.launch + (work.result + work.beside) / bandwidth if more else 0.0,
+        more or wider > 1,
+    )
 
 
 def product_cost(tiling: ProductTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
@@ -97,17 +146,20 @@ def product_cost(tiling: ProductTiling, gpu: Gpu, sizes: Mapping[str, int]) -> C
 
 
 def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
-    """Return the seconds of the kernel, and what limits them: "arithmetic", "memory" or "launch"."""
+    """Return the seconds of the kernel, and what takes most of them: "arithmetic", "memory" or "launch"."""
     work = work_of(tiling)
     programs = max(1, _count(tiling.grid))
     waves = -(-programs // gpu.processors) * gpu.processors / programs
     rate = gpu.peak(torch.bfloat16, matrix=True) * OWN_MATRIX / waves
+    vector = gpu.peak(torch.float32, matrix=False) / waves
     bandwidth = gpu.bandwidth * REACHED_BANDWIDTH * min(1.0, _on_its_way(tiling) / (gpu.bandwidth * LATENCY))
-    return max(
-        (work.operations / rate, "arithmetic"),
+    caches = gpu.caches * min(1.0, ALONE * programs / gpu.processors)
+    seconds, bound = max(
+        (work.operations / rate + work.before / vector, "arithmetic"),
         ((work.factors + work.beside) / bandwidth, "memory"),
-        (gpu.launch, "launch"),
+        ((work.asked + work.beside) / caches, "memory"),
     )
+    return gpu.launch + seconds + work.after / vector, bound if seconds > gpu.launch else "launch"
 
 
 def _on_its_way(tiling: ProductTiling) -> int:

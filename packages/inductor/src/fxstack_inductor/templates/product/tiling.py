@@ -141,16 +141,21 @@ def factors(kernel: Kernel) -> tuple[int, int]:
     return multiplied.args[0], multiplied.args[1]
 
 
+def needed_by(kernel: Kernel, position: int) -> frozenset[int]:
+    """Return the positions of the value at ``position`` and of all values from which it is computed."""
+    stack, seen = [position], set[int]()
+    while stack:
+        current = stack.pop()
+        if current not in seen:
+            seen.add(current)
+            stack.extend(operands(kernel.values[current]))
+    return frozenset(seen)
+
+
 def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
     """Return all loop variables on which the factor at ``position`` depends."""
     variables: set[Var] = set()
-    stack, seen = [position], set()
-    while stack:
-        current = stack.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        value = kernel.values[current]
+    for value in (kernel.values[k] for k in needed_by(kernel, position)):
         if isinstance(value, Check) or (isinstance(value, Load) and value.mask is not None):
             raise NotLowered("a factor that is read at computed places")
         if isinstance(value, Load):
@@ -159,14 +164,14 @@ def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
             variables |= value.index.variables
         elif isinstance(value, IndexValue):
             variables |= value.expr.variables
-        stack.extend(operands(value))
     return frozenset(variables)
 
 
 def _good(tiling: ProductTiling) -> ProductConfig:
     """Return the largest fitting tile that keeps all processors busy.
 
-    If there is none, return the smallest fitting tile for a small result, the largest for a large result.
+    If there is none, return the largest fitting tile for a large result. For a small result, return the smallest
+    tile that has most of the depth in flight: few programs wait for memory, not for the matrix units.
     """
     batch, rows, columns, depth = tiling.sides
     fitting = fitting_configs(tiling)
@@ -174,7 +179,10 @@ def _good(tiling: ProductTiling) -> ProductConfig:
     for config in fitting:
         if batch * -(-rows // config.bm) * -(-columns // config.bn) >= PROCESSORS:
             return config
-    return fitting[-1] if rows * columns * batch < 64 * 64 * PROCESSORS else fitting[0]
+    if rows * columns * batch >= 64 * 64 * PROCESSORS:
+        return fitting[0]
+    smallest = [c for c in reversed(fitting) if c.bm * c.bn == fitting[-1].bm * fitting[-1].bn]
+    return max(smallest, key=lambda c: min(c.bk * (c.num_stages - 1), depth))
 
 
 def fitting_configs(tiling: ProductTiling) -> list[ProductConfig]:
