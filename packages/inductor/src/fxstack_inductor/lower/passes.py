@@ -13,6 +13,7 @@ from typing import Any, Final
 from torch.fx import GraphModule
 
 from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sums
+from fxstack_inductor.lower.channels_last import channels_last
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.nested.graphs import NestedGraphs
@@ -81,6 +82,22 @@ def accumulate_products(state: Lowering) -> Lowering | NothingToDo:
     return replace(state, graph_module=rewritten)
 
 
+def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
+    """Lay out the images of convolutions channels last, and convert what enters and leaves.
+
+    >>> example("lay_out_images", lambda x, w: torch.conv2d(x.half(), w.half()).sum(), (1, 2, 8, 8), (2, 2, 1, 1))
+    - convolution = aten.convolution(_to_copy, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    + _to_copy_channels_last = aten.clone(_to_copy, memory_format=torch.channels_last)
+    + convolution = aten.convolution(_to_copy_channels_last, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    """
+    if not state.target.many_threads:
+        return NothingToDo("the kernels are for the CPU")
+    changed = channels_last(state.graph_module, state.target.device)
+    if changed is state.graph_module:
+        return NothingToDo("no convolutions of images in half precision, or too many copies")
+    return replace(state, graph_module=changed)
+
+
 def lower_operators(state: Lowering) -> Lowering:
     """Rewrite each ATen operator as the expression of one element, or as a call of its ATen kernel.
 
@@ -128,6 +145,7 @@ def text(state: Lowering) -> str:
 LOWER: Final = (
     Pass("move_numbers", move_numbers),
     Pass("accumulate_products", accumulate_products),
+    Pass("lay_out_images", lay_out_images),
     Pass("lower_operators", lower_operators),
     Pass("split_reductions", split_reductions),
 )
