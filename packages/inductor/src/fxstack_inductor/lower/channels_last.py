@@ -8,7 +8,7 @@ operators whose results depend on strides, keep eager's layouts.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -41,12 +41,18 @@ MOST_COPIED = 0.5
 """The most elements that may be copied for layouts, in parts of the elements of all operands and results."""
 
 
-class _NoSuchFormatError(Exception):
-    """A tensor needs a layout that a copy cannot restore."""
+class _StaysError(Exception):
+    """The graph must stay: a result is not channels last, or a copy cannot restore a layout."""
 
 
-def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModule:
-    """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies."""
+def channels_last(
+    graph_module: GraphModule, device: str = "cuda", tangents: Collection[str] = ()
+) -> GraphModule:
+    """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies.
+
+    ``tangents``: of a joint graph, the names of the inputs that only the backward has. Its results keep their names, which
+    its signature has, and its backward reads results of the forward as the caller gets them: eager checks their versions.
+    """
     nodes = graph_module.graph.nodes
     if not any(_is_convertible(node, device) for node in nodes) or any(map(_is_symbolic, nodes)):
         return graph_module
@@ -56,8 +62,8 @@ def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModul
     last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(nodes)))
     last.meta = dict(old.meta)
     try:
-        pays = _Conversion(graph, device).run()
-    except _NoSuchFormatError:
+        pays = _Conversion(graph, device, tangents).run()
+    except _StaysError:
         return graph_module
     return GraphModule(graph_module, graph) if pays else graph_module
 
@@ -86,15 +92,19 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
 
 
 def _is_symbolic(node: FxNode) -> bool:
-    tensors = _tensors(node.meta.get("val"))
-    return any(not isinstance(size, int) for tensor in tensors for size in tensor.shape)
+    value = node.meta.get("val")
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    return any(not isinstance(size, int) for tensor in _tensors(value) for size in tensor.shape)
 
 
 class _Conversion:
     """The conversion of one graph, in place."""
 
-    def __init__(self, graph: Graph, device: str) -> None:
+    def __init__(self, graph: Graph, device: str, tangents: Collection[str]) -> None:
         self._graph, self._device = graph, device
+        self._backward = _backward_nodes(graph, tangents)
+        self._results = set(graph.output_node().all_input_nodes)
         self._old: dict[FxNode, Any] = {}
         """The fake values in eager's layout of the nodes that have another layout now."""
         self._restored: dict[FxNode, FxNode] = {}
@@ -103,21 +113,32 @@ class _Conversion:
         """The elements that layouts copy, and those of all operands and results of convolutions."""
 
     def run(self) -> bool:
-        """Convert the graph; return whether the copies are few enough."""
+        """Convert the graph; return whether there are copies, and few enough."""
         for node in list(self._graph.nodes):
             if node.op == "output":
-                self._restore_inputs(node)
+                self._restore_results(node)
             elif node.op == "call_function":
                 self._visit(node)
-        return self._copied <= MOST_COPIED * self._used
+        return 0 < self._copied <= MOST_COPIED * self._used
+
+    def _restore_results(self, output: FxNode) -> None:
+        """Return the results in eager's layout; those of a joint graph keep their names."""
+        for result in output.all_input_nodes:
+            if result in self._old:
+                restored = self._in_old_layout(result)
+                output.replace_input_with(result, restored)
+                if self._backward:
+                    restored.name, result.name = result.name, restored.name
 
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
+        if node in self._backward:
+            self._restore_inputs(node, self._results)
         if _is_convertible(node, self._device):
             self._convert_operands(node)
             self._propagate(node)
-            if node.target is CONVOLUTION and node.args[2] is not None:
-                self._separate_bias(node)
+            if node.target is CONVOLUTION:
+                self._finish_convolution(node)
         elif any(arg in self._old for arg in node.all_input_nodes):
             if _passes_layouts_on(node):
                 self._propagate(node)
@@ -132,9 +153,17 @@ class _Conversion:
             node.update_arg(position, self._as_channels_last(operand, node))
         self._used += sum(tensor.numel() for tensor in _tensors(node.meta["val"]))
 
-    def _separate_bias(self, node: FxNode) -> None:
-        """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``)."""
+    def _finish_convolution(self, node: FxNode) -> None:
+        """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``).
+
+        Raises:
+            _StaysError: another library computes the convolution, in another layout.
+        """
         bias = node.args[2]
+        if not node.meta["val"].is_contiguous(memory_format=torch.channels_last):
+            raise _StaysError
+        if bias is None:
+            return
         node.update_arg(2, None)
         with self._graph.inserting_after(node):
             view = self._call(f"{node.name}_bias", aten.view.default, bias, [-1, 1, 1])
@@ -185,10 +214,10 @@ class _Conversion:
             self._old[node] = old
             node.meta["val"] = value
 
-    def _restore_inputs(self, node: FxNode) -> None:
-        """Give the node its inputs in eager's layout."""
+    def _restore_inputs(self, node: FxNode, which: Collection[FxNode] | None = None) -> None:
+        """Give the node its inputs (only those in ``which``) in eager's layout."""
         for arg in node.all_input_nodes:
-            if arg in self._old:
+            if arg in self._old and (which is None or arg in which):
                 node.replace_input_with(arg, self._in_old_layout(arg))
 
     def _in_old_layout(self, node: FxNode) -> FxNode:
@@ -203,6 +232,19 @@ class _Conversion:
             made.meta = {**node.meta, "val": self._old[node]}
             self._restored[node] = made
         return self._restored[node]
+
+
+def _backward_nodes(graph: Graph, tangents: Collection[str]) -> set[FxNode]:
+    """Return the nodes that no result of the forward needs; none if there are no tangents."""
+    behind = {node for node in graph.nodes if node.name in tangents}
+    for node in graph.nodes:
+        if not behind.isdisjoint(node.all_input_nodes):
+            behind.add(node)
+    forward = set(graph.output_node().all_input_nodes) - behind
+    for node in reversed(graph.nodes):
+        if node in forward:
+            forward.update(node.all_input_nodes)
+    return set(graph.nodes) - forward if behind else set()
 
 
 def _passes_layouts_on(node: FxNode) -> bool:
@@ -240,9 +282,9 @@ def _format_of(value: object) -> torch.memory_format:
     """Return the format of a copy that has the strides of ``value``.
 
     Raises:
-        _NoSuchFormatError: there is none.
+        _StaysError: there is none.
     """
     for memory_format in (torch.contiguous_format, torch.channels_last):
         if isinstance(value, torch.Tensor) and value.is_contiguous(memory_format=memory_format):
             return memory_format
-    raise _NoSuchFormatError
+    raise _StaysError
