@@ -11,7 +11,6 @@ from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.triton.lower import lower_triton
 
 F = torch.nn.functional
-aten = torch.ops.aten
 HALF = torch.bfloat16
 
 
@@ -41,7 +40,7 @@ def check(fn, *inputs):
     assert changed is not graph
     wanted = fn(*inputs)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    kernels = compile_graph(graph, inputs, InductorOptions(target="cuda"))
+    kernels = compile_graph(graph, inputs, InductorOptions(target="cuda"), inference=True)
     for run in (changed, kernels):
         results = run(*inputs)
         results = results if isinstance(results, tuple) else (results,)
@@ -123,42 +122,6 @@ def test_random_numbers_are_drawn_in_eager_s_order():
     _, changed = converted(lambda x, w: deep((y := deep(x, w)) * torch.rand_like(y), w), X, W)
     (drawn,) = (n for n in changed.graph.nodes if "rand" in str(n.target))
     assert drawn.meta["val"].is_contiguous()
-
-
-def test_a_gradient_is_converted():
-    def step(x, w, g):
-        y = deep(x, w)
-        first = aten.convolution_backward(
-            g, y, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
-        )
-        return y.relu(), first[0].relu(), first[1]
-
-    check(step, X, W, randn(2, 8, 12, 12))
-
-
-def joint(x, w, b, tangent):
-    """Forward and backward of a chain whose last relu is returned, and read by its gradient."""
-    y = deep(x, w) + b[:, None, None]
-    out = y.relu()
-    g = torch.where(out > 0, tangent, 0)
-    gradients = aten.convolution_backward(
-        g, y, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
-    )
-    return out, gradients[0], gradients[1]
-
-
-def test_a_joint_graph_keeps_the_names_of_its_results_and_reads_them_as_returned():
-    inputs = X, W, B, randn(2, 8, 12, 12)
-    graph = make_fx(joint, decomposition_table=TABLE, tracing_mode="fake")(*inputs)
-    changed = channels_last(graph, "cpu", [list(graph.graph.nodes)[3].name])
-    before, after = (g.graph.output_node().args[0] for g in (graph, changed))
-    assert [n.name for n in before] == [n.name for n in after]
-    assert len({n.name for n in changed.graph.nodes}) == len(changed.graph.nodes)
-    (compared,) = (n for n in changed.graph.nodes if n.target is aten.gt.Scalar)
-    assert compared.args[0] is after[0]
-    for got, wanted in zip(changed(*inputs), graph(*inputs), strict=True):
-        torch.testing.assert_close(got, wanted, rtol=5e-2, atol=5e-2)
-        assert got.stride() == wanted.stride()
 
 
 @pytest.mark.parametrize("chosen", [True, False])

@@ -8,7 +8,7 @@ operators whose results depend on strides, keep eager's layouts.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,10 +19,6 @@ from fxstack_inductor.torch_compat import FakeTensor, OpOverload
 
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
-OPERANDS = {CONVOLUTION: (0, 1), aten.convolution_backward.default: (0, 1, 2)}
-"""The positions of images and weights among the arguments of an operator."""
-GROUPS = {CONVOLUTION: 8, aten.convolution_backward.default: 9}
-"""The position of the number of groups."""
 DTYPES = (torch.bfloat16, torch.float16)
 """cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
 BY_STRIDES = frozenset(
@@ -45,14 +41,8 @@ class _StaysError(Exception):
     """The graph must stay: a result is not channels last, or a copy cannot restore a layout."""
 
 
-def channels_last(
-    graph_module: GraphModule, device: str = "cuda", tangents: Collection[str] = ()
-) -> GraphModule:
-    """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies.
-
-    ``tangents``: of a joint graph, the names of the inputs that only the backward has. Its results keep their names, which
-    its signature has, and its backward reads results of the forward as the caller gets them: eager checks their versions.
-    """
+def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModule:
+    """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies."""
     nodes = graph_module.graph.nodes
     if not any(_is_convertible(node, device) for node in nodes) or any(map(_is_symbolic, nodes)):
         return graph_module
@@ -62,7 +52,7 @@ def channels_last(
     last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(nodes)))
     last.meta = dict(old.meta)
     try:
-        pays = _Conversion(graph, device, tangents).run()
+        pays = _Conversion(graph, device).run()
     except _StaysError:
         return graph_module
     return GraphModule(graph_module, graph) if pays else graph_module
@@ -73,15 +63,15 @@ def _is_convertible(node: FxNode, device: str) -> bool:
 
     Convolutions in groups of several channels are slow in this layout.
     """
-    if node.target not in OPERANDS:
+    if node.target is not CONVOLUTION:
         return False
-    values = [node.args[position].meta.get("val") for position in OPERANDS[node.target]]
+    values = [operand.meta.get("val") for operand in node.args[:2]]
     if not all(
         isinstance(v, FakeTensor) and v.dim() == 4 and v.dtype in DTYPES and v.device.type == device
         for v in values
     ):
         return False
-    return bool(node.args[GROUPS[node.target]] == 1 or values[-1].shape[1] == 1)
+    return bool(node.args[8] == 1 or values[1].shape[1] == 1)
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:
@@ -101,10 +91,8 @@ def _is_symbolic(node: FxNode) -> bool:
 class _Conversion:
     """The conversion of one graph, in place."""
 
-    def __init__(self, graph: Graph, device: str, tangents: Collection[str]) -> None:
+    def __init__(self, graph: Graph, device: str) -> None:
         self._graph, self._device = graph, device
-        self._backward = _backward_nodes(graph, tangents)
-        self._results = set(graph.output_node().all_input_nodes)
         self._old: dict[FxNode, Any] = {}
         """The fake values in eager's layout of the nodes that have another layout now."""
         self._restored: dict[FxNode, FxNode] = {}
@@ -116,29 +104,17 @@ class _Conversion:
         """Convert the graph; return whether there are copies, and few enough."""
         for node in list(self._graph.nodes):
             if node.op == "output":
-                self._restore_results(node)
+                self._restore_inputs(node)
             elif node.op == "call_function":
                 self._visit(node)
         return 0 < self._copied <= MOST_COPIED * self._used
 
-    def _restore_results(self, output: FxNode) -> None:
-        """Return the results in eager's layout; those of a joint graph keep their names."""
-        for result in output.all_input_nodes:
-            if result in self._old:
-                restored = self._in_old_layout(result)
-                output.replace_input_with(result, restored)
-                if self._backward:
-                    restored.name, result.name = result.name, restored.name
-
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
-        if node in self._backward:
-            self._restore_inputs(node, self._results)
         if _is_convertible(node, self._device):
             self._convert_operands(node)
             self._propagate(node)
-            if node.target is CONVOLUTION:
-                self._finish_convolution(node)
+            self._finish_convolution(node)
         elif any(arg in self._old for arg in node.all_input_nodes):
             if _passes_layouts_on(node):
                 self._propagate(node)
@@ -147,7 +123,7 @@ class _Conversion:
 
     def _convert_operands(self, node: FxNode) -> None:
         """Make the operands of a convolution channels last."""
-        for position in OPERANDS[node.target]:
+        for position in (0, 1):
             operand = node.args[position]
             self._used += operand.meta["val"].numel()
             node.update_arg(position, self._as_channels_last(operand, node))
@@ -214,10 +190,10 @@ class _Conversion:
             self._old[node] = old
             node.meta["val"] = value
 
-    def _restore_inputs(self, node: FxNode, which: Collection[FxNode] | None = None) -> None:
-        """Give the node its inputs (only those in ``which``) in eager's layout."""
+    def _restore_inputs(self, node: FxNode) -> None:
+        """Give the node its inputs in eager's layout."""
         for arg in node.all_input_nodes:
-            if arg in self._old and (which is None or arg in which):
+            if arg in self._old:
                 node.replace_input_with(arg, self._in_old_layout(arg))
 
     def _in_old_layout(self, node: FxNode) -> FxNode:
@@ -232,19 +208,6 @@ class _Conversion:
             made.meta = {**node.meta, "val": self._old[node]}
             self._restored[node] = made
         return self._restored[node]
-
-
-def _backward_nodes(graph: Graph, tangents: Collection[str]) -> set[FxNode]:
-    """Return the nodes that no result of the forward needs; none if there are no tangents."""
-    behind = {node for node in graph.nodes if node.name in tangents}
-    for node in graph.nodes:
-        if not behind.isdisjoint(node.all_input_nodes):
-            behind.add(node)
-    forward = set(graph.output_node().all_input_nodes) - behind
-    for node in reversed(graph.nodes):
-        if node in forward:
-            forward.update(node.all_input_nodes)
-    return set(graph.nodes) - forward if behind else set()
 
 
 def _passes_layouts_on(node: FxNode) -> bool:
