@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 NAMES = {
+    "convolutions": {"torch._C": "_ConvBackend=ConvBackend _select_conv_backend=select_conv_backend"},
     "autograd": {"torch._C": "_AutoDispatchBelowAutograd"},
     "leaf functions": {
         "torch._C": """

@@ -40,9 +40,14 @@ def test_a_short_side_is_no_axis():
 
 
 def test_half_precision_gets_wider_tiles():
-    narrow = torch.empty(300, 200, dtype=torch.bfloat16)
+    narrow = torch.empty(3000, 2000, dtype=torch.bfloat16)
     (tiling,) = tilings(lambda x: x.t().contiguous() + 1, narrow)
     assert (tiling.config.xblock, tiling.config.rblock) == (64, 64)
+
+
+def test_a_small_transpose_is_spread_over_the_device():
+    (tiling,) = tilings(lambda x: x.t().contiguous() + 1, torch.empty(300, 200))
+    assert (tiling.config.xblock, tiling.config.rblock) == (32, 32)
 
 
 def test_many_buffers_shrink_the_tile():
@@ -75,7 +80,9 @@ def test_what_columns_are_normalised_by_is_read_once():
     assert (tiling.kind, tiling.config.xblock) == ("persistent", 16)
 
 
-def test_broadcasting_loops_are_points():
+def test_what_repeats_along_rows_makes_tiles_of_rows():
     (tiling,) = tilings(lambda x, y: (x + y, y.exp()), torch.empty(30, 200), torch.empty(30, 1))
+    assert (tiling.kind, tiling.config.rblock) == ("tiled", 32)
+    (tiling,) = tilings(lambda x, y: (x + y, y.exp()), torch.empty(30, 201), torch.empty(30, 1))
     assert tiling.kind == "flat"
     assert not tiling.kernel.inner

@@ -84,3 +84,14 @@ def test_others_stay_whole(device, name, monkeypatch):
         return aten.convolution(x, w, None if name == "none" else bias, *rest)
 
     assert "aten.add.Tensor" not in targets(graph_of(run))
+
+
+def test_cudnn_computes_depthwise_convolutions_of_images_channels_last(monkeypatch):
+    last = {"groups": 4, "memory_format": torch.channels_last}
+    monkeypatch.setitem(CASES, "depthwise", ((2, 4, 8, 8), (4, 1, 3, 3), 4, last))
+
+    def run():
+        x, w, bias, rest = arguments("depthwise", "cuda")
+        return aten.convolution(x, w, bias, *rest)
+
+    assert "aten.add.Tensor" in targets(graph_of(run))

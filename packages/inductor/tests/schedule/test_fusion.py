@@ -252,3 +252,14 @@ def test_sums_of_few_columns_keep_other_results_out_of_their_kernel(columns, alo
     steps = lower_triton(trace(columns_beside, *inputs), options).plan.steps
     stored = [len(step.stored) for step in steps if isinstance(step, KernelStep)]
     assert stored == ([1, 1] if alone else [2])
+
+
+def scanned(x, w):
+    return x.cumsum(1).bfloat16() @ w.bfloat16()
+
+
+def test_a_scan_is_stored_in_the_narrow_dtype_in_which_it_is_read():
+    graph = trace(scanned, torch.randn(4, 64), torch.randn(64, 64))
+    steps = lower_triton(graph, FAST).plan.steps
+    (kernel,) = (s.kernel for s in steps if isinstance(s, KernelStep) and s.kernel.ordered)
+    assert {ref.dtype for ref in kernel.buffers if ref.name in kernel.written} == {torch.bfloat16}

@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sums
+from fxstack_inductor.lower.channels_last import channels_last
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.nested.graphs import NestedGraphs
@@ -101,6 +102,22 @@ def share_operands(state: Lowering) -> Lowering | NothingToDo:
     return replace(state, graph_module=shared)
 
 
+def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
+    """Lay out the images of convolutions channels last, and convert what enters and leaves.
+
+    >>> example("lay_out_images", lambda x, w: torch.conv2d(x.half(), w.half(), groups=4).sum(), *DEPTHWISE)
+    - convolution = aten.convolution(_to_copy, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 4)
+    + _to_copy_channels_last = aten.clone(_to_copy, memory_format=torch.channels_last)
+    + convolution = aten.convolution(_to_copy_channels_last, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 4)
+    """
+    if not (state.target.many_threads and state.options.channels_last):
+        return NothingToDo("the kernels are for the CPU, or the option channels_last is off")
+    changed = channels_last(state.graph_module, state.target.device)
+    if changed is state.graph_module:
+        return NothingToDo("no convolutions of images in half precision, or too many copies")
+    return replace(state, graph_module=changed)
+
+
 def lower_operators(state: Lowering) -> Lowering:
     """Rewrite each ATen operator as the expression of one element, or as a call of its ATen kernel.
 
@@ -148,6 +165,7 @@ def text(state: Lowering) -> str:
 LOWER: Final = (
     Pass("move_numbers", move_numbers),
     Pass("accumulate_products", accumulate_products),
+    Pass("lay_out_images", lay_out_images),
     Pass("share_operands", share_operands),
     Pass("lower_operators", lower_operators),
     Pass("split_reductions", split_reductions),

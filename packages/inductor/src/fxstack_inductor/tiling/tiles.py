@@ -1,7 +1,8 @@
 """Divide a kernel into tiles: choose the loops that a tile spans, its sizes, and the number of warps.
 
 - ``flat``: one axis of points. Broadcast loops are points like all others.
-- ``tiled``: two axes, for accesses that run along different loops in memory, as in a transposition.
+- ``tiled``: two axes, for accesses that run along different loops in memory, as in a transposition, or for operands that
+  repeat along an axis (``repeated_operands``).
 - ``persistent``: a tile holds all elements that are reduced or scanned; each value is computed once.
 - ``looped``: tiles iterate over the reduced or scanned elements, one pass per stage of reductions, as in C.
 """
@@ -16,6 +17,7 @@ from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.tiling.one_pass import in_one_pass
+from fxstack_inductor.tiling.repeated_operands import rows_and_columns
 
 POINTS = 1024
 """The number of points of a program without inner loops."""
@@ -176,16 +178,31 @@ def _warps(tile_size: int, elements: int) -> int:
 
 
 def _pointwise(kernel: Kernel) -> Tiling:
-    """Return the tiling of a kernel without reductions and scans: ``tiled`` if accesses cross, else ``flat``."""
+    """Return the tiling of a kernel without reductions and scans: ``tiled`` if accesses cross or repeat, else ``flat``."""
     flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
     across = _across(flat)
     if across is None:
-        return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
+        return _along_rows(flat)
     wide = max(ref.dtype.itemsize for ref in flat.buffers) > 2
-    config = Config(64, 32, 4) if wide else Config(64, 64, 4)
     inner = tuple(loop for loop in flat.outer if loop.var == across)
     outer = tuple(loop for loop in flat.outer if loop.var != across)
+    config = Config(64, 32, 4) if wide else Config(64, 64, 4)
+    blocks = (_blocks(outer, config.xblock) * _blocks(inner, config.rblock)).as_int()
+    if blocks is not None and blocks < PROGRAMS:
+        config = Config(32, 32, 4)
     return Tiling("tiled", replace(flat, outer=outer, inner=inner), config)
+
+
+def _along_rows(flat: Kernel) -> Tiling:
+    """Return the tiling of a kernel whose accesses all run along the last loop."""
+    points = POINTS // _crowding(flat)
+    sizes = rows_and_columns(flat, points)
+    if sizes is None:
+        return Tiling("flat", flat, Config(points, 1, 4))
+    number = extent(flat.outer[:-1]).as_int()
+    rows = sizes[0] if number is None else min(sizes[0], power_of_two(number))
+    columns = replace(flat, outer=flat.outer[:-1], inner=flat.outer[-1:])
+    return Tiling("tiled", columns, Config(rows, sizes[1], max(1, min(4, 4 * rows * sizes[1] // points))))
 
 
 def _across(kernel: Kernel) -> Var | None:

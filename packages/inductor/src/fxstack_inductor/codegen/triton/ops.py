@@ -56,6 +56,14 @@ def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
     return f"{operand}.to({TYPES[target]})"
 
 
+def limits(dtype: torch.dtype) -> tuple[str, str]:
+    """Return the least and the largest value of a dtype, as text."""
+    if dtype is torch.bool:
+        return "False", "True"
+    info = torch.iinfo(dtype)
+    return str(info.min), str(info.max)
+
+
 def _template(text: str) -> Callable[..., str]:
     """Return a maker of text from a format: ``{0}`` are operands, ``{t}`` is the type."""
     return lambda args, dtype: text.format(*args, t=TYPES[dtype])

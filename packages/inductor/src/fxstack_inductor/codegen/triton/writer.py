@@ -16,6 +16,7 @@ from fxstack_inductor.codegen.triton import centred, draws
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.combinations import LAST, Combinations
+from fxstack_inductor.codegen.triton.points import Runs, digits
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var
@@ -65,6 +66,7 @@ class KernelWriter(CodeWriter):
         self.inner_vars = frozenset(loop.var for loop in kernel.inner)
         self.outer_vars = frozenset(loop.var for loop in kernel.outer)
         self.combined = Combinations(kernel)
+        self.runs = Runs(kernel)
 
     def function(self, name: str) -> str:
         """Return the Triton function ``name``, in the structure that the tiling chose."""
@@ -105,6 +107,7 @@ class KernelWriter(CodeWriter):
         self.line("xmask = x < xnumel")
         self.line("xzero = x * 0")
         self._coordinates("x", self.kernel.outer)
+        self._run_variables("x")
 
     def _inner_axis(self, offset: str) -> None:
         """Write the points ``r`` of a tile that begins at ``offset``, their mask, and the inner loops' variables."""
@@ -113,15 +116,17 @@ class KernelWriter(CodeWriter):
         self.line("rmask = r < rnumel")
         self.line("rzero = r * 0")
         self._coordinates("r", self.kernel.inner)
+        self._run_variables("r")
 
     def _coordinates(self, axis: str, loops: tuple[Loop, ...]) -> None:
         """Write the variables of ``loops`` as digits of the point number ``axis``."""
-        for position, loop in enumerate(loops):
-            below = extent(loops[position + 1 :])
-            text = axis if below == 1 else f"({axis} // ({triton_index(below)}))"
-            if position:
-                text = f"{text} % ({triton_index(loop.extent)})"
-            self.line(f"{loop.var.name} = {text}")
+        for name, text in digits(axis, loops):
+            self.line(f"{name} = {text}")
+
+    def _run_variables(self, axis: str) -> None:
+        """Write the variables of addresses that move along several loops of ``axis`` as along one."""
+        for name, text in self.runs.variables(axis):
+            self.line(f"{name} = {text}")
 
     # structures
 
@@ -289,7 +294,7 @@ class KernelWriter(CodeWriter):
 
     def _address(self, index: Expr) -> tuple[str, str]:
         """Return the offset, and the mask of the axes that the offset uses."""
-        text, variables = triton_index(index), index.variables
+        text, variables = triton_index(self.runs.address(index)), index.variables
         if any(v.kind == "value" for v in variables):
             return f"{text} + {self._zero()}", self._everywhere()
         masks = [
@@ -370,7 +375,7 @@ class KernelWriter(CodeWriter):
 
     def _identity(self, op: str, dtype: torch.dtype) -> str:
         """Return, as Triton text, the neutral element of reduction ``op``."""
-        low, high = ("-inf", "inf") if dtype.is_floating_point else _limits(dtype)
+        low, high = ("-inf", "inf") if dtype.is_floating_point else triton_ops.limits(dtype)
         text = {
             "sum": "0",
             "prod": "1",
@@ -469,12 +474,14 @@ class KernelWriter(CodeWriter):
     def _stores(self, stores: Iterable[Store]) -> None:
         """Write stores, masked to the points of the loops."""
         for store in stores:
-            inner = bool(self.kernel.inner) and self.facts.store_inner(store)
+            inner = bool(self.kernel.inner) and (self.kind == "tiled" or self.facts.store_inner(store))
             zero, mask = ("xzero + rzero", "xmask & rmask") if inner else ("xzero", "xmask")
             shape = "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
             mask += "".join(f" & ({v.name} == 0)" for v in self._missing(store))
             value = self._stored(f"tl.broadcast_to(v{store.value}, {shape})", store.buffer)
-            pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"
+            pointer = (
+                f"{self.pointers[store.buffer]} + ({triton_index(self.runs.address(store.index))} + {zero})"
+            )
             self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
 
     def _stored(self, value: str, buffer: str) -> str:
@@ -490,11 +497,3 @@ class KernelWriter(CodeWriter):
             return []
         loops = (*self.kernel.outer, *self.kernel.inner)
         return [loop.var for loop in loops if loop.var not in store.index.variables]
-
-
-def _limits(dtype: torch.dtype) -> tuple[str, str]:
-    """Return the least and the largest value of a dtype, as text."""
-    if dtype is torch.bool:
-        return "False", "True"
-    info = torch.iinfo(dtype)
-    return str(info.min), str(info.max)

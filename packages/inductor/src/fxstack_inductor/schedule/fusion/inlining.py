@@ -26,7 +26,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     walk,
 )
-from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
@@ -157,6 +157,8 @@ def choose_inlined(uses: Usage) -> set[Node]:
         readers = list(_readers(node, uses.readers, wider))
         if cost.reads and any(uses.section(node) != uses.section(reader) for _, reader in readers):
             continue
+        if uses.many_threads and _narrows_scan(node, uses):
+            continue
         if node in wider or _worth_inlining(node, cost, readers, uses.required):
             inlined.add(node)
     return inlined
@@ -171,6 +173,19 @@ def _widens(node: Computed) -> bool:
         return False
     source = body.node
     return isinstance(source, Computed) and source.dtype.itemsize < node.dtype.itemsize
+
+
+def _narrows_scan(node: Pointwise, uses: Usage) -> bool:
+    """Whether ``node`` is all that is read of a scan, in a dtype of fewer bytes: the scan's kernel then stores it."""
+    sources = {read.node for read in node.reads}
+    return all(
+        isinstance(source, Scan)
+        and source not in uses.required
+        and uses.readers[source] == [node]
+        and node.layout.numel == source.layout.numel
+        and node.dtype.itemsize < source.dtype.itemsize
+        for source in sources
+    ) and bool(sources)
 
 
 def _readers(

@@ -1,0 +1,253 @@
+"""Lay out the images of half-precision convolutions on a GPU channels last, as cuDNN's matrix instructions need them.
+
+Of images in another layout, cuDNN copies operands and result at each call. Here the operands are converted once, in the
+graph, and the operators behind a convolution pass its layout on, as eager's do. Inputs and results of the graph, and
+operators whose results depend on strides, keep eager's layouts.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule
+from torch.fx import Node as FxNode
+
+from fxstack_inductor.torch_compat import FakeTensor, OpOverload
+
+aten = torch.ops.aten
+CONVOLUTION = aten.convolution.default
+DTYPES = (torch.bfloat16, torch.float16)
+"""cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
+BY_STRIDES = frozenset(
+    {
+        "as_strided",
+        "as_strided_copy",
+        "as_strided_scatter",
+        "empty_strided",
+        "new_empty_strided",
+        "resize",
+        "set",
+    }
+)
+"""Operators whose results depend on the strides of their arguments, or on memory behind them."""
+MOST_COPIED = 0.5
+"""The most elements that may be copied for layouts, in parts of the elements of all operands and results."""
+
+
+class _StaysError(Exception):
+    """The graph must stay: a result is not channels last, or a copy cannot restore a layout."""
+
+
+def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModule:
+    """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies."""
+    nodes = graph_module.graph.nodes
+    if not any(_is_convertible(node, device) for node in nodes) or any(map(_is_symbolic, nodes)):
+        return graph_module
+    graph = Graph()
+    copies: dict[FxNode, FxNode] = {}
+    graph.output(graph.graph_copy(graph_module.graph, copies))
+    last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(nodes)))
+    last.meta = dict(old.meta)
+    try:
+        pays = _Conversion(graph, device).run()
+    except _StaysError:
+        return graph_module
+    return GraphModule(graph_module, graph) if pays else graph_module
+
+
+def _is_convertible(node: FxNode, device: str) -> bool:
+    """Whether the node is a convolution of images that cuDNN computes channels last.
+
+    Convolutions in groups of several channels are slow in this layout.
+    """
+    if node.target is not CONVOLUTION:
+        return False
+    values = [operand.meta.get("val") for operand in node.args[:2]]
+    if not all(
+        isinstance(v, FakeTensor) and v.dim() == 4 and v.dtype in DTYPES and v.device.type == device
+        for v in values
+    ):
+        return False
+    return bool(node.args[8] == 1 or values[1].shape[1] == 1)
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a fake value."""
+    for part in value if isinstance(value, (tuple, list)) else (value,):
+        if isinstance(part, torch.Tensor):
+            yield part
+
+
+def _is_symbolic(node: FxNode) -> bool:
+    value = node.meta.get("val")
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    return any(not isinstance(size, int) for tensor in _tensors(value) for size in tensor.shape)
+
+
+class _Conversion:
+    """The conversion of one graph, in place."""
+
+    def __init__(self, graph: Graph, device: str) -> None:
+        self._graph, self._device = graph, device
+        self._old: dict[FxNode, Any] = {}
+        """The fake values in eager's layout of the nodes that have another layout now."""
+        self._restored: dict[FxNode, FxNode] = {}
+        self._converted: dict[FxNode, FxNode] = {}
+        self._copied = self._used = 0
+        """The elements that layouts copy, and those of all operands and results of convolutions."""
+
+    def run(self) -> bool:
+        """Convert the graph; return whether there are copies, and few enough."""
+        for node in list(self._graph.nodes):
+            if node.op == "output":
+                self._restore_inputs(node)
+            elif node.op == "call_function":
+                self._visit(node)
+        return 0 < self._copied <= MOST_COPIED * self._used
+
+    def _visit(self, node: FxNode) -> None:
+        """Give the node operands in the right layout, and compute the layout of its results."""
+        if _is_convertible(node, self._device):
+            self._convert_operands(node)
+            self._propagate(node)
+            self._finish_convolution(node)
+        elif any(arg in self._old for arg in node.all_input_nodes):
+            if _passes_layouts_on(node):
+                self._propagate(node)
+            else:
+                self._restore_inputs(node)
+
+    def _convert_operands(self, node: FxNode) -> None:
+        """Make the operands of a convolution channels last."""
+        for position in (0, 1):
+            operand = node.args[position]
+            self._used += operand.meta["val"].numel()
+            node.update_arg(position, self._as_channels_last(operand, node))
+        self._used += sum(tensor.numel() for tensor in _tensors(node.meta["val"]))
+
+    def _finish_convolution(self, node: FxNode) -> None:
+        """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``).
+
+        Raises:
+            _StaysError: another library computes the convolution, in another layout.
+        """
+        bias = node.args[2]
+        if not node.meta["val"].is_contiguous(memory_format=torch.channels_last):
+            raise _StaysError
+        if bias is None:
+            return
+        node.update_arg(2, None)
+        with self._graph.inserting_after(node):
+            view = self._call(f"{node.name}_bias", aten.view.default, bias, [-1, 1, 1])
+        view.meta = {**node.meta, "val": self._value(view)}
+        with self._graph.inserting_after(view):
+            total = self._call(f"{node.name}_biased", aten.add.Tensor, node, view)
+        total.meta = {**node.meta, "val": self._old.get(node, node.meta["val"])}
+        node.replace_all_uses_with(total, delete_user_cb=lambda user: user is not total)
+        self._propagate(total)
+
+    def _call(self, name: str, target: Any, *args: Any, **kwargs: Any) -> FxNode:
+        return self._graph.create_node("call_function", target, args, kwargs, name=name)
+
+    def _as_channels_last(self, node: FxNode, user: FxNode) -> FxNode:
+        """Return the node, or its copy in channels-last layout, which begins in front of the first ``user``."""
+        value = node.meta["val"]
+        if value.is_contiguous(memory_format=torch.channels_last):
+            return node
+        if node not in self._converted:
+            with self._graph.inserting_before(user):
+                copy = self._copy(node, "channels_last", torch.channels_last)
+            copy.meta["val"] = self._value(copy)
+            self._converted[node] = copy
+        return self._converted[node]
+
+    def _copy(self, node: FxNode, name: str, memory_format: torch.memory_format) -> FxNode:
+        self._copied += node.meta["val"].numel()
+        copy = self._call(f"{node.name}_{name}", aten.clone.default, node, memory_format=memory_format)
+        copy.meta = dict(node.meta)
+        return copy
+
+    def _value(self, node: FxNode) -> Any:
+        """Return the fake value that the node's operator gives for the present values of its arguments."""
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
+        mode = next(v.fake_mode for arg in node.all_input_nodes for v in _tensors(arg.meta["val"]))
+        with mode:
+            return node.target(*args, **kwargs)
+
+    def _propagate(self, node: FxNode) -> None:
+        """Compute the layout of a node's results; a node that refuses the layout of its inputs gets eager's."""
+        try:
+            value = self._value(node)
+        except (RuntimeError, ValueError):
+            self._restore_inputs(node)
+            return
+        old = node.meta.get("val")  # missing if the result is None
+        if not all(map(_same_layout, _tensors(value), _tensors(old))):
+            self._old[node] = old
+            node.meta["val"] = value
+
+    def _restore_inputs(self, node: FxNode) -> None:
+        """Give the node its inputs in eager's layout."""
+        for arg in node.all_input_nodes:
+            if arg in self._old:
+                node.replace_input_with(arg, self._in_old_layout(arg))
+
+    def _in_old_layout(self, node: FxNode) -> FxNode:
+        """Return a copy of a changed node in eager's layout: for a view, the view of a copy, which keeps the sharing."""
+        if node not in self._restored:
+            with self._graph.inserting_after(node):
+                if _is_view(node):
+                    made = self._graph.node_copy(node)
+                    self._restore_inputs(made)
+                else:
+                    made = self._copy(node, "restored", _format_of(self._old[node]))
+            made.meta = {**node.meta, "val": self._old[node]}
+            self._restored[node] = made
+        return self._restored[node]
+
+
+def _passes_layouts_on(node: FxNode) -> bool:
+    """Whether the node's values depend on the values of its arguments only, not on their strides.
+
+    Random numbers are drawn in the order of memory.
+    """
+    target = node.target
+    if target is operator.getitem:
+        return True
+    return (
+        isinstance(target, OpOverload)
+        and target.namespace == "aten"
+        and not target._schema.is_mutable
+        and target._schema.name.partition("::")[2] not in BY_STRIDES
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        and all("val" in arg.meta for arg in node.all_input_nodes)
+    )
+
+
+def _is_view(node: FxNode) -> bool:
+    """Whether the node's results share memory with its arguments."""
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])
+    return isinstance(node.target, OpOverload) and any(r.alias_info for r in node.target._schema.returns)
+
+
+def _same_layout(new: torch.Tensor, old: torch.Tensor) -> bool:
+    """Whether two tensors of equal sizes have the same order in memory."""
+    pairs = zip(old.shape, new.stride(), old.stride(), strict=True)
+    return all(a == b for size, a, b in pairs if size != 1)
+
+
+def _format_of(value: object) -> torch.memory_format:
+    """Return the format of a copy that has the strides of ``value``.
+
+    Raises:
+        _StaysError: there is none.
+    """
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        if isinstance(value, torch.Tensor) and value.is_contiguous(memory_format=memory_format):
+            return memory_format
+    raise _StaysError
