@@ -120,8 +120,9 @@ class Reduce:
     dtype: torch.dtype
 
 
-CENTRED = MappingProxyType({"expsum": "max", "squares": "sum"})
-"""Sums of ``exp(value - centre)`` and of ``(value - centre) ** 2``, whose centre depends on a reduction of the same value.
+CENTRED = MappingProxyType({"expsum": "max", "squares": "sum", "differences": "sum"})
+"""Sums of ``exp(value - centre)``, ``(value - centre) ** 2`` and ``value - centre``, whose centre depends on a reduction of
+the same value.
 
 Each has the operation of that reduction, which the same pass computes. ``tiling.one_pass`` makes them, for Triton.
 """

@@ -9,6 +9,8 @@ the best values of the parts and their positions.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, integer, loop_var, mod, product
@@ -31,7 +33,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.program import HostCall, Program
-from fxstack_inductor.lower.reductions.centred import Centred, Split, find_centred, part_length
+from fxstack_inductor.lower.reductions.centred import Centred, Split, Term, find_centred, part_length
 
 PROGRAMS = 512
 """The number of programs that fills a large GPU several times over."""
@@ -81,7 +83,10 @@ def _parts(node: Reduction) -> int:
     parts = 1 << (limit.bit_length() - 1)
     # Parts of equal length need no mask, if the largest power of two in the count gives nearly as many parts.
     even = count & -count
-    return min(parts, even) if min(parts, even) * 2 >= parts else parts
+    if min(parts, even) * 2 >= parts:
+        return min(parts, even)
+    # Parts of this length leave none empty, whose mean would be that of no elements.
+    return -(-count // -(-count // parts))
 
 
 def _neutral(node: Reduction) -> bool | float | None:
@@ -121,16 +126,19 @@ def _split(node: Reduction, parts: int, splits: dict[Node, Split]) -> list[Reduc
     across, part = _across(node), loop_var("r0", parts)
     dtype = value_dtype(node.dtype)
     centred = find_centred(node, parts, splits, across=across)
+    coords = _part_coords(node, part)
     if centred is None:
         partial = _partial(node, node.op, dtype, parts)
         splits[node] = Split(node.body, node.op, across, parts, partial)
-    else:
-        partial = _partial(node, node.op, dtype, parts, centred)
-    read = Read(partial, _part_coords(node, part))
+        _reduce_parts(node, node.op, Read(partial, coords), parts)
+        return [partial]
+    partials = [
+        _partial(node, node.op, dtype, parts, _Summed(centred, name, term))
+        for name, term in centred.terms().items()
+    ]
     count = product(node.ranges).as_int() or 0
-    body = read if centred is None else centred.moved(read, part_length(part, count, parts))
-    _reduce_parts(node, node.op, body, parts)
-    return [partial]
+    _reduce_parts(node, node.op, centred.moved(partials, coords, part_length(part, count, parts)), parts)
+    return partials
 
 
 def _part_coords(node: Reduction, part: Expr) -> tuple[Expr, ...]:
@@ -178,15 +186,25 @@ def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
         node.__dict__.pop(derived, None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """What parts sum in place of the reduction's elements, and a name of the sum."""
+
+    centred: Centred
+    name: str
+    term: Term
+
+
 def _partial(
-    node: Reduction, op: str, dtype: torch.dtype, parts: int, centred: Centred | None = None
+    node: Reduction, op: str, dtype: torch.dtype, parts: int, summed: _Summed | None = None
 ) -> Reduction:
     """Return ``op`` over each part of the elements that ``node`` reduces; the parts are a new dimension."""
+    name = op if summed is None else summed.name
     count = product(node.ranges).as_int() or 0
     size, across = -(-count // parts), _across(node)
     shape = (integer(parts), *node.shape) if across else (*node.shape, integer(parts))
     partial = Reduction(
-        name=f"{node.name}_parts" if op == node.op else f"{node.name}_{op}_parts",
+        name=f"{node.name}_parts" if name == node.op else f"{node.name}_{name}_parts",
         layout=contiguous_layout(shape, dtype, node.device),
         origin=node.origin,
         comment=node.comment,
@@ -206,17 +224,17 @@ def _partial(
         value = float(neutral) if body.dtype.is_floating_point else neutral
         return Masked(inside, body, Const(value, body.dtype))
 
-    if centred is None:
+    if summed is None:
         neutral = identity(POSITIONS.get(op, op), node.body.dtype)
         assert neutral is not None
         partial.body = present(substituted(node.body, mapping), neutral)
         return partial
-    value, length = substituted(centred.value, mapping), part_length(part, count, parts)
-    if centred.squares:
-        partial.body = present(centred.term(value, partial.index, length), 0.0)
+    value, length = substituted(summed.centred.value, mapping), part_length(part, count, parts)
+    if summed.centred.squares:
+        partial.body = present(summed.term(value, partial.index, length), 0.0)
     else:
         # The masked value is that of the partial maximum, so that one kernel computes it once.
-        partial.body = centred.term(present(value, float("-inf")), partial.index, length)
+        partial.body = summed.term(present(value, float("-inf")), partial.index, length)
     return partial
 
 
