@@ -2,9 +2,12 @@
 
 ``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Only the sizes and the
 direction of memory decide which reductions are split, so that reductions that could share a loop nest can
-still share it. The parts are the last dimension of ``p``. Where neighbours in memory belong to different
-results, the parts are the first dimension, so that neighbours stay neighbours. Arg-reductions are split into
-the best values of the parts and their positions.
+still share it. Sums over columns of what another reduction reads by rows are the exception: they get as many
+parts as a kernel over the rows needs programs (``schedule.column_sums``).
+
+The parts are the last dimension of ``p``. Where neighbours in memory belong to different results, the parts are
+the first dimension, so that neighbours stay neighbours. Arg-reductions are split into the best values of the
+parts and their positions.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from fxstack_inductor.ir.nodes import (
     Index,
     Masked,
     Node,
+    Pointwise,
     Read,
     Reduction,
     contiguous_layout,
@@ -51,6 +55,9 @@ SHORT_COLUMN = 512
 """Reductions of at most this length across memory are not split: a few tiles take less time than a second launch."""
 
 
+ROW_PROGRAMS = (128, 256)
+"""The least and the largest number of programs of a kernel over rows that begins sums over columns."""
+
 POSITIONS = {"argmax": "max", "argmin": "min"}
 """Reduction that returns positions -> reduction that returns the values at these positions."""
 
@@ -59,9 +66,10 @@ def split_reductions(program: Program) -> None:
     """Split the reductions of ``program`` in place."""
     steps: list[Node | ExternCall | HostCall] = []
     splits: dict[Node, Split] = {}
+    by_rows = _read_by_rows(program)
     for step in program.steps:
         if isinstance(step, Reduction) and (parts := _parts(step)) > 1:
-            steps += _split(step, parts, splits)
+            steps += _split(step, _parts_of_rows(step, by_rows) or parts, splits)
         steps.append(step)
     program.steps = steps
 
@@ -87,6 +95,45 @@ def _parts(node: Reduction) -> int:
         return min(parts, even)
     # Parts of this length leave none empty, whose mean would be that of no elements.
     return -(-count // -(-count // parts))
+
+
+def _read_by_rows(program: Program) -> set[tuple[Node, int]]:
+    """Return the tensors that reductions along memory read, each with the number of elements that are reduced."""
+    found = set()
+    for step in program.steps:
+        if isinstance(step, Reduction) and (count := product(step.ranges).as_int()) and not _across(step):
+            found |= {(node, count) for node in _sources(step)}
+    return found
+
+
+def _sources(node: Reduction) -> set[Node]:
+    """Return the tensors of as many elements as ``node`` reduces in all that ``node`` reads, through elementwise tensors."""
+    elements = product((*node.shape, *node.ranges)).as_int()
+    found, waiting, seen = set(), [node.body], set[Node]()
+    while waiting:
+        for part in walk(waiting.pop()):
+            if not isinstance(part, Read) or part.node in seen:
+                continue
+            seen.add(part.node)
+            if isinstance(part.node, Pointwise):
+                waiting.append(part.node.body)
+            if product(part.node.shape).as_int() == elements:
+                found.add(part.node)
+    return found
+
+
+def _parts_of_rows(node: Reduction, by_rows: set[tuple[Node, int]]) -> int | None:
+    """Return the number of parts for a sum over columns that a kernel over rows can begin; None: there is none.
+
+    The parts have the same number of rows, so that programs of the kernel take the same number of rows.
+    """
+    columns, rows = product(node.shape).as_int() or 0, product(node.ranges).as_int() or 0
+    if node.op != "sum" or columns > WHOLE or not _across(node):
+        return None
+    if not any((source, columns) in by_rows for source in _sources(node)):
+        return None
+    few, many = ROW_PROGRAMS
+    return next((parts for parts in range(many, few - 1, -1) if rows % parts == 0), None)
 
 
 def _neutral(node: Reduction) -> bool | float | None:
