@@ -19,7 +19,7 @@ from fxstack_interchange.passes import StoppedAfterPass, observed
 NAMES = {name: [step.name for step in passes] for name, passes in STAGES.items()}
 IMAGES, INDEX = ((1, 2, 4, 4), (2, 2, 1, 1), (2,), (2,)), torch.arange(4)
 DEPTHWISE = ((1, 4, 8, 8), (4, 1, 1, 1))
-GPU_PASSES = ("move_numbers", "lay_out_images", "split_reductions", "combine_launches")
+GPU_PASSES = ("move_numbers", "lay_out_images", "split_reductions", "sum_columns", "combine_launches")
 
 
 def examples(stage):

@@ -49,6 +49,11 @@ def small_results(x, w, v):
     return F.gelu(x @ w), (x @ w[:, :192]).relu() @ v, (x.relu() @ w).tanh() * 2
 
 
+def gelu_gradients(x, w, y):
+    """Each element of a large tile takes another tensor and a transcendental function."""
+    return torch.ops.aten.gelu_backward(x @ w.t(), y, approximate="tanh")
+
+
 def sizes(x, y):
     return (x.softmax(-1) + y).permute(2, 0, 1).reshape(x.shape[2], -1), (x @ y.mT).relu().mean((1, 2))
 
@@ -92,6 +97,7 @@ with tempfile.TemporaryDirectory() as name:
     half = [(4096, 128), (4096, 128), (4096,), (4096, 4096)]
     fifth = [torch.empty(shape, dtype=torch.bfloat16) for shape in half]
     result |= compile_all(products, fifth, int(sys.argv[1]), Path(name))
+    result |= compile_all(gelu_gradients, [fifth[0], fifth[1], fifth[3]], int(sys.argv[1]), Path(name))
     rows = [torch.empty(shape, dtype=torch.bfloat16) for shape in [(1, 512), (512, 512)]]
     result |= compile_all(one_row, rows, int(sys.argv[1]), Path(name))
     small = [torch.empty(shape, dtype=torch.bfloat16) for shape in [(128, 192), (192, 768), (192, 192)]]

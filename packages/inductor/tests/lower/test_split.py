@@ -172,6 +172,24 @@ def test_statistics_of_a_batch_take_two_kernels_beside_the_result():
     assert check(normalised, randn(8, 6, 32, 33) * 3 + 40, randn(6), randn(6)) == 3
 
 
+@pytest.mark.parametrize("count", [9001, 20001, 40000, 99999])
+def test_no_part_is_empty(count):
+    """512 parts of 79 elements are more than 40000: the last ones would have none, and a variance would count them."""
+    graph = make_fx(lambda x: x.sum(0), tracing_mode="fake")(randn(count, 2))
+    kernel = lower_triton(graph, InductorOptions(target="cuda")).plan.steps[0].kernel
+    parts, size = kernel.outer[0].extent.as_int(), kernel.inner[0].extent.as_int()
+    assert (parts - 1) * size < count
+
+
+@pytest.mark.parametrize("shape", [(1, 65536), (9001, 3)])
+def test_a_large_mean_costs_no_digits_in_parts(shape):
+    """A rounded mean of a part is corrected; the mean of all elements is rounded, too, which costs some units."""
+    x, dim = randn(*shape) + 1e4, -1 if shape[-1] > shape[0] else 0
+    graph = make_fx(lambda x: x.var(dim), decomposition_table=decompositions(), tracing_mode="fake")(x)
+    (got,) = compile_graph(graph, (x,), InductorOptions(target="cuda"))(x)
+    torch.testing.assert_close(got.double(), x.double().var(dim), rtol=3e-6, atol=0)
+
+
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), float("-inf"), 1e4], ids=["nan", "inf", "-inf", "large"]
 )

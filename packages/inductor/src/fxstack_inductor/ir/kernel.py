@@ -15,7 +15,7 @@ float32; stores round.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -120,8 +120,9 @@ class Reduce:
     dtype: torch.dtype
 
 
-CENTRED = MappingProxyType({"expsum": "max", "squares": "sum"})
-"""Sums of ``exp(value - centre)`` and of ``(value - centre) ** 2``, whose centre depends on a reduction of the same value.
+CENTRED = MappingProxyType({"expsum": "max", "squares": "sum", "differences": "sum"})
+"""Sums of ``exp(value - centre)``, ``(value - centre) ** 2`` and ``value - centre``, whose centre depends on a reduction of
+the same value.
 
 Each has the operation of that reduction, which the same pass computes. ``tiling.one_pass`` makes them, for Triton.
 """
@@ -203,6 +204,12 @@ class Kernel:
     """The name of the template (``templates``) that writes the kernel; empty for a plain nest of loops."""
     roles: object = None
     """A record of a template about the values. The loops of a kernel with such a record must stay as they are."""
+    rows: int = 0
+    """The number of outer points that one program computes one after the other; 0: the tiling chooses.
+
+    Then the points of a program, and no others, add to the elements of a store with the ``op`` ``add``, which have no old
+    value (``schedule.column_sums``).
+    """
     parts: tuple[Kernel, ...] = ()
     """Independent kernels that one launch runs side by side; a kernel with parts has no loops and values itself."""
 
@@ -282,6 +289,23 @@ def with_expressions(value: Value, change: Callable[[Expr], Expr]) -> Value:
             return replace(value, size=change(size))
         case _:
             return value
+
+
+def with_operands(value: Value, places: Sequence[int]) -> Value:
+    """Return ``value`` with ``places[k]`` in place of each operand ``k``; operands inside index expressions stay."""
+    match value:
+        case Load(_, _, _, mask, other):
+            return replace(value, mask=_moved(mask, places), other=_moved(other, places))
+        case Check(arg, _, _, mask):
+            return replace(value, arg=places[arg], mask=_moved(mask, places))
+        case Compute(_, args) | Reduce(_, args) | Scan(_, args):
+            return replace(value, args=tuple(places[k] for k in args))
+        case _:
+            return value
+
+
+def _moved(position: int | None, places: Sequence[int]) -> int | None:
+    return None if position is None else places[position]
 
 
 def index_variables(value: Value) -> frozenset[Var]:

@@ -21,6 +21,7 @@ from fxstack_inductor.lower.program import HostCall, Mutation, Program, show_cal
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.build import build_kernel
+from fxstack_inductor.schedule.column_sums import sum_columns_in_rows
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, find_usage, is_range_call
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
@@ -314,6 +315,26 @@ def write_inputs(state: Scheduling) -> Scheduling | NothingToDo:
     return replace(state, steps=tuple(steps), copies=copies)
 
 
+def sum_columns(state: Scheduling) -> Scheduling | NothingToDo:
+    """Let kernels over rows begin sums over the columns of the same elements.
+
+    >>> example("sum_columns", lambda x: (x.softmax(1), x.sum(0)), (4096, 64))
+    - # _softmax
+    ...
+    - v0 = x_1[p0*1024 + p1 + r0*64]
+    - v1 = reduce.sum(v0): float32
+    - sum_1__4_parts[p0*64 + p1] = v1
+    + sum_1__4_parts[(p0 // 16)*64 + r0] add= v0
+    ...
+    """
+    if not state.program.many_threads:
+        return NothingToDo("the kernels are for the CPU")
+    steps = tuple(sum_columns_in_rows(state.ordered))
+    if len(steps) == len(state.ordered):
+        return NothingToDo("no kernel over rows reads what a sum over columns reads")
+    return replace(state, steps=steps)
+
+
 def combine_launches(state: Scheduling) -> Scheduling | NothingToDo:
     """Launch small kernels of a GPU together if none of them needs the result of another.
 
@@ -341,7 +362,7 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
 # split before they are ordered, because the parts of a split loop have strides of their own, and merged after that,
 # because only neighbours merge. Names and sizes come last, when the loops are final. The scatter passes work on
 # built kernels: they must know whether a kernel only copies. Launches are combined when it is known which inputs a
-# kernel writes.
+# kernel writes; sums over columns move first, because small kernels wait for others.
 SCHEDULE: Final = (
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
@@ -356,6 +377,7 @@ SCHEDULE: Final = (
     Pass("share_scatter_memory", share_scatter_memory),
     Pass("chain_scatters", chain_scatters),
     Pass("write_inputs", write_inputs),
+    Pass("sum_columns", sum_columns),
     Pass("combine_launches", combine_launches),
 )
 

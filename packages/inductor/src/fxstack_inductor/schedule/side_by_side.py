@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Kernel, Scan
 from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
@@ -20,6 +21,10 @@ from fxstack_inductor.schedule.steps import KernelStep, Step
 
 SMALL = 1 << 16
 """A kernel with at most this many points leaves most of a GPU without work."""
+PARTS = 256
+"""A kernel that reduces at most this many elements to each result has few programs for its points: it may have more points."""
+MOST_OF_PARTS = 1 << 19
+"""The most points of a kernel that reduces parts."""
 WAITING = 1 << 20
 """The number of elements that may be kept in memory for waiting kernels."""
 KINDS = 8
@@ -29,13 +34,13 @@ BUFFERS = 192
 
 
 @dataclass(frozen=True)
-class _Access:
+class Access:
     """The names of the tensors whose memory a step reads and writes."""
 
     reads: frozenset[str]
     writes: frozenset[str]
 
-    def before(self, later: _Access) -> bool:
+    def before(self, later: Access) -> bool:
         """Whether ``later`` must stay behind this step."""
         return bool(self.writes & (later.reads | later.writes) or self.reads & later.writes)
 
@@ -61,9 +66,16 @@ def run_side_by_side(steps: Sequence[Step]) -> list[Step]:
 def _is_small(kernel: Kernel) -> bool:
     """Whether a kernel may wait: few points, sizes that are known, and no effect but its results."""
     points = product(loop.extent for loop in (*kernel.outer, *kernel.inner)).as_int()
+    most = MOST_OF_PARTS if _reduces_parts(kernel) else SMALL
     plain = not (kernel.template or kernel.roles or kernel.scatters or kernel.checked or kernel.sizes)
     scans = any(isinstance(value, Scan) for value in kernel.values)
-    return plain and not scans and points is not None and 0 < points <= SMALL
+    return plain and not scans and points is not None and 0 < points <= most
+
+
+def _reduces_parts(kernel: Kernel) -> bool:
+    """Whether a kernel only reduces a few elements to each result, as behind a split reduction."""
+    count, facts = product(loop.extent for loop in kernel.inner).as_int(), analyse(kernel)
+    return count is not None and 1 < count <= PARTS and not any(map(facts.store_inner, kernel.stores))
 
 
 def _elements(kernel: Kernel) -> int:
@@ -71,29 +83,34 @@ def _elements(kernel: Kernel) -> int:
     return sum(ref.numel.as_int() or 0 for ref in kernel.buffers if ref.name in kernel.read)
 
 
-def _access(step: Step) -> _Access:
+def access_of(step: Step) -> Access:
     """Return what a step reads and writes; an operator with an effect may write to its arguments."""
     reads = frozenset(base_of(node).name for node in step.reads)
     if isinstance(step, KernelStep):
-        return _Access(reads, step.kernel.written)
+        return Access(reads, step.kernel.written)
     if not isinstance(step, ExternCall):
-        return _Access(reads, frozenset())
+        return Access(reads, frozenset())
     outputs = frozenset(node.name for node in step.outputs)
-    return _Access(reads, outputs | reads if step.effect or step.alias else outputs)
+    return Access(reads, outputs | reads if step.effect or step.alias else outputs)
 
 
 def _needed(waiting: Sequence[KernelStep], step: Step) -> list[KernelStep]:
     """Return the waiting kernels that must run before ``step``, in order."""
-    if is_range_call(step) or (isinstance(step, ExternCall) and _acts_elsewhere(step)):
-        return [*waiting]  # the step may change the surroundings of all later launches
+    if is_barrier(step):
+        return [*waiting]
     needed: list[KernelStep] = []
-    behind = [_access(step)]
+    behind = [access_of(step)]
     for kernel in reversed(waiting):
-        access = _access(kernel)
+        access = access_of(kernel)
         if any(access.before(later) for later in behind):
             needed.insert(0, kernel)
             behind.append(access)
     return needed
+
+
+def is_barrier(step: Step) -> bool:
+    """Whether no launch may move over ``step``, which may change the surroundings of all later launches."""
+    return is_range_call(step) or (isinstance(step, ExternCall) and _acts_elsewhere(step))
 
 
 def _acts_elsewhere(call: ExternCall) -> bool:
@@ -103,9 +120,9 @@ def _acts_elsewhere(call: ExternCall) -> bool:
 
 def _launches(steps: Sequence[KernelStep]) -> Iterator[KernelStep]:
     """Yield the launches of ``steps``: kernels that need no result of each other run together."""
-    levels: list[list[tuple[KernelStep, _Access]]] = []
+    levels: list[list[tuple[KernelStep, Access]]] = []
     for step in steps:
-        access = _access(step)
+        access = access_of(step)
         above = (k + 1 for k, level in enumerate(levels) if any(a.before(access) for _, a in level))
         at = max(above, default=0)
         if at == len(levels):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fxstack_inductor.codegen.triton import ops as triton_ops
+from fxstack_inductor.codegen.triton.rows import RowsWriter
 from fxstack_inductor.codegen.triton.side_by_side import side_by_side
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.kernel import Kernel
@@ -41,7 +42,8 @@ def triton_kernel(kernel: Kernel, name: str, config: KernelConfig | None = None)
     if kernel.parts:
         return side_by_side(kernel, name)
     tiling = tile(kernel)
-    return TritonKernel(name, KernelWriter(tiling).function(name), tiling)
+    writer = (RowsWriter if kernel.rows else KernelWriter)(tiling)
+    return TritonKernel(name, writer.function(name), tiling)
 
 
 def _named(text: str, placeholder: str, name: str) -> str:

@@ -9,6 +9,7 @@ of its own, and the sums are moved to the common centre when this is known.
 - ``squares``: the centre of a lane is its first element. The sum of the lane's differences from it is kept, too. The
   element's own square is part of the result, so that the squares that cancel are at most as many times larger than the
   result as the lane has elements.
+- ``differences``, the sum of ``x - c``: the centre of a lane is its first element.
 """
 
 from __future__ import annotations
@@ -59,8 +60,11 @@ def _centred(facts: Analysis, position: int) -> Reduce | None:
 
 
 def _differences(values: tuple[Value, ...], term: int) -> Iterator[tuple[str, int, int]]:
-    """Yield (operation, value, centre) if ``term`` is ``exp(value - centre)`` or ``(value - centre) ** 2``."""
+    """Yield (operation, value, centre) if ``term`` is one of those that ``CENTRED`` describes."""
     match values[term]:
+        case Compute("sub", (value, centre)):
+            yield "differences", value, centre
+            return
         case Compute("exp", (inner,)):
             op = "expsum"
         case Compute("mul", (inner, other)) if inner == other:

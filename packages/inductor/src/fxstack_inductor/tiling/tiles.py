@@ -4,6 +4,7 @@
 - ``tiled``: two axes, for accesses that run along different loops in memory, as in a transposition, or for operands that
   repeat along an axis (``repeated_operands``).
 - ``persistent``: a tile holds all elements that are reduced or scanned; each value is computed once.
+- ``rows``: as ``persistent``, but a program takes several tiles one after the other, to add up their columns.
 - ``looped``: tiles iterate over the reduced or scanned elements, one pass per stage of reductions, as in C.
 """
 
@@ -57,14 +58,14 @@ class Tiling:
     """``kernel`` with its loops divided into the axes ``x`` (outer) and ``r`` (inner)."""
 
     kind: str
-    """"flat", "tiled", "persistent" or "looped": see the module's docstring."""
+    """"flat", "tiled", "persistent", "rows" or "looped": see the module's docstring."""
     kernel: Kernel
     config: Config
 
     @property
     def grid(self) -> Expr:
         """The number of Triton programs that one launch starts."""
-        programs = _blocks(self.kernel.outer, self.config.xblock)
+        programs = _blocks(self.kernel.outer, self.kernel.rows or self.config.xblock)
         if self.kind != "tiled":
             return programs
         return programs * _blocks(self.kernel.inner, self.config.rblock)
@@ -112,6 +113,8 @@ def extent(loops: tuple[Loop, ...]) -> Expr:
 
 def tile(kernel: Kernel) -> Tiling:
     """Return a tiling with good sizes, chosen by rules without measurements, for a kernel without template."""
+    if kernel.rows:
+        return _rows(kernel)
     if kernel.scatters:  # atomic stores may collide in any order
         flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
         return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
@@ -125,6 +128,14 @@ def tile(kernel: Kernel) -> Tiling:
     least = RUN if across else 1
     xblock = _spread(max(least, min(64, elements // rblock)), kernel)
     return Tiling("persistent", kernel, Config(xblock, rblock, _warps(xblock * rblock, elements)))
+
+
+def _rows(kernel: Kernel) -> Tiling:
+    """Return the tiling of a kernel with sums over columns: the points of a tile divide those of a program."""
+    elements = TILE // _crowding(kernel)
+    rblock = power_of_two(extent(kernel.inner).as_int() or 1)
+    xblock = max(1, min(kernel.rows & -kernel.rows, elements // rblock))
+    return Tiling("rows", kernel, Config(xblock, rblock, _warps(xblock * rblock, elements)))
 
 
 def _columns(kernel: Kernel, elements: int) -> Config:

@@ -1,7 +1,7 @@
 """Triton text of centred reductions (``ir.kernel.CENTRED``): each lane of a tile has a centre of its own.
 
-``tiling.one_pass`` says which centre. The running tiles of the reduction at position ``k`` are ``tk``, and for squares the
-sum ``dk`` of the differences from the first elements ``bk``.
+``tiling.one_pass`` says which centre. The running tiles of the reduction at position ``k`` are ``tk``, for squares the sum ``dk``
+of the differences from the first elements, and for squares and differences the first elements ``bk``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.tiling.one_pass import partner
 
+RUNNING = {"expsum": "t", "squares": "tdb", "differences": "tb"}
+"""The letters of the running tiles."""
 TYPES = {4: "tl.float32", 8: "tl.float64"}
 COUNT = "(rnumel + RBLOCK - 1 - tl.arange(0, RBLOCK)[None, :]) // RBLOCK"
 """The number of elements of each lane."""
@@ -34,6 +36,17 @@ def _add_squares(squares, total, first, value, inside, begin):
 
 
 @triton.jit
+def _add_differences(total, first, value, inside, begin):
+    first = tl.where(begin, value, first)
+    return total + tl.where(inside, value - first, 0.0), first
+
+
+@triton.jit
+def _moved_differences(total, first, centre, count):
+    return total + count * (first - centre)
+
+
+@triton.jit
 def _moved_squares(squares, total, first, centre, count):
     shift = first - centre
     overflow = (squares == float("inf")) & (tl.abs(centre) < float("inf"))
@@ -47,8 +60,8 @@ def step(kernel: Kernel, position: int, new: str) -> str:
     reduce = kernel.reduction(position)
     if reduce.op == "expsum":
         return f"t{position} = _add_expsum(t{position}, t{partner(kernel, reduce)}, {new})"
-    running = f"t{position}, d{position}, b{position}"
-    return f"{running} = _add_squares({running}, {new}, xmask & rmask, offset == 0)"
+    running = ", ".join(f"{name}{position}" for name in RUNNING[reduce.op])
+    return f"{running} = _add_{reduce.op}({running}, {new}, xmask & rmask, offset == 0)"
 
 
 def finish(kernel: Kernel, position: int) -> str:
@@ -58,5 +71,6 @@ def finish(kernel: Kernel, position: int) -> str:
     if reduce.op == "expsum":
         moved = f"_moved_expsum(t{position}, t{partner(kernel, reduce)}, {centre})"
     else:
-        moved = f"_moved_squares(t{position}, d{position}, b{position}, {centre}, {COUNT})"
+        running = ", ".join(f"{name}{position}" for name in RUNNING[reduce.op])
+        moved = f"_moved_{reduce.op}({running}, {centre}, {COUNT})"
     return f"v{position} = tl.sum({moved}, 1)[:, None].to({TYPES[reduce.dtype.itemsize]})"

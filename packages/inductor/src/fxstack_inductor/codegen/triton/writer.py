@@ -422,8 +422,8 @@ class KernelWriter(CodeWriter):
         shape = "[XBLOCK, RBLOCK]"
         op = "sum" if reduce.op in CENTRED else reduce.op
         self.line(f"t{position} = tl.broadcast_to({self._identity(op, dtype)}, {shape})")
-        if reduce.op == "squares":
-            self.line(f"d{position}, b{position} = t{position}, t{position}")
+        for name in centred.RUNNING.get(reduce.op, "t")[1:]:
+            self.line(f"{name}{position} = t{position}")
         if reduce.op.startswith("arg"):
             kind, last = self._position_type(reduce.args[1])
             self.line(f"w{position} = tl.full({shape}, {last}, {kind})")

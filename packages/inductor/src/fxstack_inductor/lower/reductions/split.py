@@ -2,12 +2,17 @@
 
 ``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Only the sizes and the
 direction of memory decide which reductions are split, so that reductions that could share a loop nest can
-still share it. The parts are the last dimension of ``p``. Where neighbours in memory belong to different
-results, the parts are the first dimension, so that neighbours stay neighbours. Arg-reductions are split into
-the best values of the parts and their positions.
+still share it. Sums over columns of what another reduction reads by rows are the exception: they get as many
+parts as a kernel over the rows needs programs (``schedule.column_sums``).
+
+The parts are the last dimension of ``p``. Where neighbours in memory belong to different results, the parts are
+the first dimension, so that neighbours stay neighbours. Arg-reductions are split into the best values of the
+parts and their positions.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
@@ -20,6 +25,7 @@ from fxstack_inductor.ir.nodes import (
     Index,
     Masked,
     Node,
+    Pointwise,
     Read,
     Reduction,
     contiguous_layout,
@@ -31,7 +37,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.program import HostCall, Program
-from fxstack_inductor.lower.reductions.centred import Centred, Split, find_centred, part_length
+from fxstack_inductor.lower.reductions.centred import Centred, Split, Term, find_centred, part_length
 
 PROGRAMS = 512
 """The number of programs that fills a large GPU several times over."""
@@ -49,6 +55,9 @@ SHORT_COLUMN = 512
 """Reductions of at most this length across memory are not split: a few tiles take less time than a second launch."""
 
 
+ROW_PROGRAMS = (128, 256)
+"""The least and the largest number of programs of a kernel over rows that begins sums over columns."""
+
 POSITIONS = {"argmax": "max", "argmin": "min"}
 """Reduction that returns positions -> reduction that returns the values at these positions."""
 
@@ -57,9 +66,10 @@ def split_reductions(program: Program) -> None:
     """Split the reductions of ``program`` in place."""
     steps: list[Node | ExternCall | HostCall] = []
     splits: dict[Node, Split] = {}
+    by_rows = _read_by_rows(program)
     for step in program.steps:
         if isinstance(step, Reduction) and (parts := _parts(step)) > 1:
-            steps += _split(step, parts, splits)
+            steps += _split(step, _parts_of_rows(step, by_rows) or parts, splits)
         steps.append(step)
     program.steps = steps
 
@@ -81,7 +91,49 @@ def _parts(node: Reduction) -> int:
     parts = 1 << (limit.bit_length() - 1)
     # Parts of equal length need no mask, if the largest power of two in the count gives nearly as many parts.
     even = count & -count
-    return min(parts, even) if min(parts, even) * 2 >= parts else parts
+    if min(parts, even) * 2 >= parts:
+        return min(parts, even)
+    # Parts of this length leave none empty, whose mean would be that of no elements.
+    return -(-count // -(-count // parts))
+
+
+def _read_by_rows(program: Program) -> set[tuple[Node, int]]:
+    """Return the tensors that reductions along memory read, each with the number of elements that are reduced."""
+    found = set()
+    for step in program.steps:
+        if isinstance(step, Reduction) and (count := product(step.ranges).as_int()) and not _across(step):
+            found |= {(node, count) for node in _sources(step)}
+    return found
+
+
+def _sources(node: Reduction) -> set[Node]:
+    """Return the tensors of as many elements as ``node`` reduces in all that ``node`` reads, through elementwise tensors."""
+    elements = product((*node.shape, *node.ranges)).as_int()
+    found, waiting, seen = set(), [node.body], set[Node]()
+    while waiting:
+        for part in walk(waiting.pop()):
+            if not isinstance(part, Read) or part.node in seen:
+                continue
+            seen.add(part.node)
+            if isinstance(part.node, Pointwise):
+                waiting.append(part.node.body)
+            if product(part.node.shape).as_int() == elements:
+                found.add(part.node)
+    return found
+
+
+def _parts_of_rows(node: Reduction, by_rows: set[tuple[Node, int]]) -> int | None:
+    """Return the number of parts for a sum over columns that a kernel over rows can begin; None: there is none.
+
+    The parts have the same number of rows, so that programs of the kernel take the same number of rows.
+    """
+    columns, rows = product(node.shape).as_int() or 0, product(node.ranges).as_int() or 0
+    if node.op != "sum" or columns > WHOLE or not _across(node):
+        return None
+    if not any((source, columns) in by_rows for source in _sources(node)):
+        return None
+    few, many = ROW_PROGRAMS
+    return next((parts for parts in range(many, few - 1, -1) if rows % parts == 0), None)
 
 
 def _neutral(node: Reduction) -> bool | float | None:
@@ -121,16 +173,19 @@ def _split(node: Reduction, parts: int, splits: dict[Node, Split]) -> list[Reduc
     across, part = _across(node), loop_var("r0", parts)
     dtype = value_dtype(node.dtype)
     centred = find_centred(node, parts, splits, across=across)
+    coords = _part_coords(node, part)
     if centred is None:
         partial = _partial(node, node.op, dtype, parts)
         splits[node] = Split(node.body, node.op, across, parts, partial)
-    else:
-        partial = _partial(node, node.op, dtype, parts, centred)
-    read = Read(partial, _part_coords(node, part))
+        _reduce_parts(node, node.op, Read(partial, coords), parts)
+        return [partial]
+    partials = [
+        _partial(node, node.op, dtype, parts, _Summed(centred, name, term))
+        for name, term in centred.terms().items()
+    ]
     count = product(node.ranges).as_int() or 0
-    body = read if centred is None else centred.moved(read, part_length(part, count, parts))
-    _reduce_parts(node, node.op, body, parts)
-    return [partial]
+    _reduce_parts(node, node.op, centred.moved(partials, coords, part_length(part, count, parts)), parts)
+    return partials
 
 
 def _part_coords(node: Reduction, part: Expr) -> tuple[Expr, ...]:
@@ -178,15 +233,25 @@ def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
         node.__dict__.pop(derived, None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """What parts sum in place of the reduction's elements, and a name of the sum."""
+
+    centred: Centred
+    name: str
+    term: Term
+
+
 def _partial(
-    node: Reduction, op: str, dtype: torch.dtype, parts: int, centred: Centred | None = None
+    node: Reduction, op: str, dtype: torch.dtype, parts: int, summed: _Summed | None = None
 ) -> Reduction:
     """Return ``op`` over each part of the elements that ``node`` reduces; the parts are a new dimension."""
+    name = op if summed is None else summed.name
     count = product(node.ranges).as_int() or 0
     size, across = -(-count // parts), _across(node)
     shape = (integer(parts), *node.shape) if across else (*node.shape, integer(parts))
     partial = Reduction(
-        name=f"{node.name}_parts" if op == node.op else f"{node.name}_{op}_parts",
+        name=f"{node.name}_parts" if name == node.op else f"{node.name}_{name}_parts",
         layout=contiguous_layout(shape, dtype, node.device),
         origin=node.origin,
         comment=node.comment,
@@ -206,17 +271,17 @@ def _partial(
         value = float(neutral) if body.dtype.is_floating_point else neutral
         return Masked(inside, body, Const(value, body.dtype))
 
-    if centred is None:
+    if summed is None:
         neutral = identity(POSITIONS.get(op, op), node.body.dtype)
         assert neutral is not None
         partial.body = present(substituted(node.body, mapping), neutral)
         return partial
-    value, length = substituted(centred.value, mapping), part_length(part, count, parts)
-    if centred.squares:
-        partial.body = present(centred.term(value, partial.index, length), 0.0)
+    value, length = substituted(summed.centred.value, mapping), part_length(part, count, parts)
+    if summed.centred.squares:
+        partial.body = present(summed.term(value, partial.index, length), 0.0)
     else:
         # The masked value is that of the partial maximum, so that one kernel computes it once.
-        partial.body = centred.term(present(value, float("-inf")), partial.index, length)
+        partial.body = summed.term(present(value, float("-inf")), partial.index, length)
     return partial
 
 

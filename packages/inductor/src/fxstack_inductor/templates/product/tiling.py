@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
 from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Kernel, Load, Loop, Reduce, operands
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.tiling.kernels import KernelConfig
 
 PROCESSORS = 108
@@ -24,7 +26,10 @@ GROUP = 8
 """The rows of tiles that neighbouring programs process column by column, to share data in the L2 cache."""
 
 ELEMENTS_PER_THREAD = 64
-"""Result elements that a thread can hold beside the epilogue's values; larger tiles are halved."""
+"""Result elements that a thread can hold beside the epilogue's values; larger tiles are halved.
+
+A tile is halved twice if an element takes a transcendental function, a random number, or several other tensors.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,6 @@ class ProductConfig:
     def __str__(self) -> str:
         """Return the name of the alternative in saved choices."""
         return f"{self.bm}x{self.bn}x{self.bk}, {self.num_warps} warps, {self.num_stages} stages"
-
-    @property
-    def halvings(self) -> int:
-        """How often the epilogue halves a tile's columns, so that no registers are spilled."""
-        return 1 if self.bm * self.bn > ELEMENTS_PER_THREAD * 32 * self.num_warps else 0
 
     @property
     def constants(self) -> dict[str, int]:
@@ -93,6 +93,27 @@ class ProductTiling:
         """The number of programs."""
         tiles = _blocks(self.rows, self.config.bm) * _blocks(self.columns, self.config.bn)
         return product(loop.extent for loop in self.batch) * tiles
+
+    @cached_property
+    def halvings(self) -> int:
+        """How often the epilogue halves a tile's columns, so that no registers are spilled."""
+        config = self.config
+        if config.bm * config.bn <= ELEMENTS_PER_THREAD * 32 * config.num_warps:
+            return 0
+        return 2 if self._computes_much else 1
+
+    @cached_property
+    def _computes_much(self) -> bool:
+        """Whether the epilogue keeps more values of an element in registers than the element and one other."""
+        dot, facts = dot_of(self.kernel), analyse(self.kernel)
+        used = facts.needed((store.value for store in self.kernel.stores), stop=frozenset({dot}))
+        values = [self.kernel.values[k] for k in used if k != dot]
+        sides = [{loop.var for loop in loops} for loops in (self.rows, self.columns)]
+        loads = sum(
+            isinstance(v, Load) and not any(side.isdisjoint(v.index.variables) for side in sides)
+            for v in values
+        )
+        return loads > 1 or any(isinstance(v, Compute) and v.op in EXPENSIVE for v in values)
 
     @cached_property
     def sides(self) -> tuple[int, int, int, int]:

@@ -2,8 +2,8 @@
 
 Programs visit the tiles in groups of rows (the order of Triton's matrix multiplication tutorial), so that
 concurrent programs read the same parts of the operands. A mask is omitted where tiles divide a side. The
-epilogue (the operations on each result element) processes halves of the columns in turn where the whole tile
-would not fit into registers (the epilogue subtiling of Triton's persistent matrix multiplication tutorial).
+epilogue (the operations on each result element) processes halves or quarters of the columns in turn where the
+whole tile would not fit into registers (the epilogue subtiling of Triton's persistent matrix multiplication tutorial).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ProductWriter(KernelWriter):
 
     def _last_axis(self) -> tuple[tuple[Loop, ...], int, int]:
         """Return the columns; factors of the product run along other axes, and share no words."""
-        width = self.constants["BN"] >> self.tiles.config.halvings
+        width = self.constants["BN"] >> self.tiles.halvings
         return (self.tiles.columns if self.finished else ()), width, 2
 
     # --- elements --------------------------------------------------------------------------------
@@ -157,24 +157,24 @@ class ProductWriter(KernelWriter):
         """Open loops over halves of the columns; a half has its columns ``j`` and its part of the product."""
         name, width = f"v{self.dot}", "BN"
         self.line(f"column = (within // high).to({self._integer()}) * BN")
-        for level in range(self.tiles.config.halvings):
+        for level in range(self.tiles.halvings):
             half = f"{width} // 2"
             self.line(f"both{level} = tl.permute(tl.reshape({name}, [BM, 2, {half}]), 0, 2, 1)")
             self.line(f"front{level}, back{level} = tl.split(both{level})")
             self.open(f"for half{level} in tl.static_range(2):")
             self.line(f"{name} = front{level} if half{level} == 0 else back{level}")
             width = half
-        starts = (f"half{k} * (BN // {2 << k})" for k in range(self.tiles.config.halvings))
+        starts = (f"half{k} * (BN // {2 << k})" for k in range(self.tiles.halvings))
         self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
 
     def _width(self) -> str:
         """Return, as Triton text, the number of columns of a tile that the epilogue handles at a time."""
-        return "BN" + " // 2" * self.tiles.config.halvings
+        return "BN" + " // 2" * self.tiles.halvings
 
     def _elements(self) -> None:
         """Write the operations on the elements of the finished product, and the stores."""
         self.finished = True
-        if self.tiles.config.halvings:
+        if self.tiles.halvings:
             self._parts()
         self._axis("i", "[:, None]", self.tiles.rows)
         self._axis("j", "[None, :]", self.tiles.columns)
