@@ -86,9 +86,15 @@ def function_text(kernel: Kernel, name: str, grain: int) -> str:
 
 
 def _straight(kernel: Kernel) -> bool:
-    """Whether no load depends on a condition: the C compiler then vectorises more (``STRAIGHT`` in the prelude)."""
+    """Whether no load in a vector loop depends on a condition: ``STRAIGHT`` of the prelude then vectorises more.
+
+    Where the inner loops run along memory, values outside of them are scalars.
+    """
+    scalars = analyse(kernel).outer if strategy(kernel) in {"rows", "whole"} else frozenset()
     return not any(
-        isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values
+        isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None)
+        for k, v in enumerate(kernel.values)
+        if k not in scalars
     )
 
 
