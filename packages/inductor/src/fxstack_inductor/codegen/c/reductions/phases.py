@@ -7,7 +7,7 @@ scans run over the tile. A value that a later phase needs, or that a scan takes,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fxstack_inductor.codegen.c.ops import REGISTER
@@ -61,7 +61,7 @@ class Planner:
         facts: Analysis,
         computed: Sequence[int],
         ready: Container[int] = (),
-        in_place: Container[int] = (),
+        in_place: Collection[int] = (),
     ) -> None:
         self.kernel: Kernel = facts.kernel
         self.facts = facts
