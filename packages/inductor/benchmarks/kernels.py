@@ -1,7 +1,7 @@
-"""Forty kernels at three sizes: eager, torch.compile's code generator and this package's, alternating in one process.
+"""Kernels at three sizes, or ROWSxCOLUMNS: eager, torch.compile's code generator and this package's, alternating in one process.
 
-    python packages/inductor/benchmarks/kernels.py [--only PATTERN] [--sizes small,middle,large] [--threads 1] [--rounds 7]
-        [--no-torch] [--markdown]
+    python packages/inductor/benchmarks/kernels.py [--only PATTERN] [--sizes small,middle,large,256x2000] [--threads 1]
+        [--rounds 7] [--no-torch] [--markdown]
 
 Both code generators are given an ATen graph of the same function, each with its own decompositions, so that capture
 and guards play no part. With one thread the processor time of the calling thread is taken, which other work on the
@@ -146,6 +146,31 @@ def image(r, c):
     return (images(r, c),)
 
 
+def crossed(r, c, dtype=torch.float32):
+    """Two matrices, the first of which is transposed before they meet."""
+    return matrix(c, r, dtype=dtype), matrix(r, c, dtype=dtype)
+
+
+def picked_maximum(x):
+    i = x.argmax(-1, keepdim=True)
+    return x.gather(-1, i) - x.logsumexp(-1, keepdim=True)
+
+
+def standardised(x):
+    return (x - x.mean(0)) / (x.std(0) + 1e-5)
+
+
+def gated_sums(x, g):
+    return torch.cumsum(x * torch.sigmoid(g), -1)
+
+
+def whole_numbers(r, c):
+    return (torch.randint(0, 100, (r, c)),)
+
+
+DOUBLE, BFLOAT = {"dtype": torch.float64}, {"dtype": torch.bfloat16}
+
+
 def index_add(x, i):
     return torch.zeros(1000, x.shape[1]).index_add(0, i, x)
 
@@ -210,6 +235,36 @@ KERNELS = {
     "gather": (lambda x, i: x.gather(1, i), picked),
     "scatter add": (lambda x, i: torch.zeros_like(x).scatter_add(1, i, x), picked),
     "cumsum": (lambda x: x.cumsum(-1), one),
+    "loops: maximum less logsumexp": (picked_maximum, one),
+    "loops: softmax and argmax": (lambda x: (x.softmax(-1), x.argmax(-1)), one),
+    "loops: argmax and entropy": (
+        lambda x: (x.argmax(-1), -(x.softmax(-1) * x.log_softmax(-1)).sum(-1)),
+        one,
+    ),
+    "loops: argmax bfloat16": (lambda x: x.argmax(-1), half),
+    "loops: gated cumsum": (gated_sums, pair),
+    "loops: gated cumsum float64": (
+        gated_sums,
+        lambda r, c: (matrix(r, c, **DOUBLE), matrix(r, c, **DOUBLE)),
+    ),
+    "loops: cumprod": (lambda x: (x * 0.01 + 1).cumprod(-1), one),
+    "loops: cummax": (lambda x: x.cummax(-1), one),
+    "loops: cummax of tanh": (lambda x: x.tanh().cummax(-1)[0], one),
+    "loops: logcumsumexp": (lambda x: x.logcumsumexp(-1), one),
+    "loops: masked cumsum": (lambda x, g: (x.masked_fill(g > 0, 0) * 2).cumsum(-1), pair),
+    "loops: cumsum of integers": (lambda x: x.cumsum(-1), whole_numbers),
+    "loops: softmax, then cumsum": (lambda x: x.softmax(-1).cumsum(-1), one),
+    "loops: transposed sum": (lambda x, y: (x.t() * y).sum(-1), crossed),
+    "loops: transposed sum float64": (lambda x, y: (x.t() * y).sum(-1), partial(crossed, **DOUBLE)),
+    "loops: transposed sum bfloat16": (lambda x, y: (x.t() * y).sum(-1), partial(crossed, **BFLOAT)),
+    "loops: transposed amax": (lambda x, y: (x.t() + y).amax(-1), crossed),
+    "loops: transposed softmax": (lambda x, y: (x.t() + y).softmax(-1), crossed),
+    "loops: transposed argmax": (lambda x, y: (x.t() + y).argmax(-1), crossed),
+    "loops: standardised columns": (standardised, one),
+    "loops: standardised columns bfloat16": (standardised, half),
+    "loops: standardised columns float64": (standardised, lambda r, c: (matrix(r, c, **DOUBLE),)),
+    "loops: centred columns": (lambda x: x - x.mean(0), one),
+    "loops: scaled columns": (lambda x: (x - x.amin(0)) / (x.amax(0) - x.amin(0) + 1e-5), one),
     "cat": (lambda a, b: torch.cat([a * 2, b + 1], -1), pair),
     "pad": (lambda x: F.pad(x, (1, 1, 1, 1)) * 2, image),
     "max pool": (lambda x: F.max_pool2d(x, 2), image),
@@ -277,7 +332,7 @@ def same(got, want):
 def measure(name, size, args):
     function, make = KERNELS[name]
     torch.manual_seed(0)
-    inputs = make(*SIZES[size])
+    inputs = make(*(SIZES.get(size) or map(int, size.split("x"))))
     calls = {"ours": ours(function, inputs), "eager": eager(function, inputs)}
     if args.torch:
         calls["torch"] = theirs(function, inputs)

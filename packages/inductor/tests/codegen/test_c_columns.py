@@ -46,3 +46,14 @@ def test_weighted_bags():
         return (torch.nn.functional.embedding(i, w) * s.unsqueeze(-1)).sum(1)
 
     columns(f, torch.randn(50, 70), torch.randint(0, 50, (6, 8)), torch.randn(6, 8))
+
+
+def test_values_of_a_column_are_computed_once_for_all_rows():
+    x, shift = torch.randn(40, 33), torch.randn(33)
+    compiled = columns(
+        lambda x, b: (x - x.mean(0)) / (x.std(0) + 1e-5) + (b.exp() + x.amax(0)).sin(), x, shift
+    )
+    passes = compiled.lowered.c.partition("void kernel_0(")[2].split("for (int64_t r0")[1:]
+    bodies = [text.partition("\n  }\n")[0] for text in passes]
+    assert len(bodies) == 3
+    assert not any(f"{name}(" in body for body in bodies for name in ("sqrt", "expf", "sinf"))

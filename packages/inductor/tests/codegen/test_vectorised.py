@@ -22,6 +22,9 @@ PROGRAMS = {
     "bounds of bounds": lambda x, m: (F.hardsigmoid(x), F.hardswish(x), F.relu6(x).clamp(1, 2)),
     "float16": lambda x, m: (x.half() * m).exp(),
     "float16 rows": lambda x, m: x.half().softmax(1),
+    "extremes beside exponentials": lambda x, m: (
+        x.gather(1, x.argmax(1, keepdim=True)) - x.logsumexp(1, True)
+    ),
     "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),
 }
 

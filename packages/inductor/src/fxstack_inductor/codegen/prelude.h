@@ -122,8 +122,7 @@ static inline f16 f16_store(float x) { return (f16)x; }
   static inline void NAME(TO* restrict to, const FROM* restrict from, int64_t count) { \
     for (int64_t i = 0; i < count; i++) to[i] = ONE(from[i]); \
   }
-CONVERTED(read_bf16, bf16, float, bf16_load)
-CONVERTED(write_bf16, float, bf16, bf16_store)
+CONVERTED(read_bf16, bf16, float, bf16_load) CONVERTED(write_bf16, float, bf16, bf16_store)
 #if defined(__x86_64__) && !defined(__clang__) && defined(__F16C__)
 /* The processor's instructions, on the last numbers again where there are no multiple of what one takes. */
 #ifdef __AVX512F__
@@ -168,8 +167,7 @@ CONVERTED(write_f16, float, f16, f16_store)
     T f = floor##S(q); \
     return q - f > (T)0.5 ? f + 1 : f; \
   }
-FLOAT_DIVISION(float, f)
-FLOAT_DIVISION(double, )
+FLOAT_DIVISION(float, f) FLOAT_DIVISION(double, )
 
 /* Infinite where a side is, also beside a NaN, which vector math forgets. */
 #define HYPOT(T, S) \
@@ -177,8 +175,7 @@ FLOAT_DIVISION(double, )
     T c = hypot##S(a, b); \
     return (fabs##S(a) == (T)INFINITY) | (fabs##S(b) == (T)INFINITY) ? (T)INFINITY : c; \
   }
-HYPOT(float, f)
-HYPOT(double, )
+HYPOT(float, f) HYPOT(double, )
 
 #define INT_DIVISION(T) \
   static inline T floordiv_##T(T a, T b) { \
@@ -189,23 +186,13 @@ HYPOT(double, )
     T r = a % b; \
     return (r != 0 && (b < 0) != (r < 0)) ? r + b : r; \
   }
-INT_DIVISION(int64_t)
-INT_DIVISION(int32_t)
-INT_DIVISION(int16_t)
-INT_DIVISION(int8_t)
-INT_DIVISION(uint8_t)
+INT_DIVISION(int64_t) INT_DIVISION(int32_t) INT_DIVISION(int16_t) INT_DIVISION(int8_t) INT_DIVISION(uint8_t)
 
 /* Extremes that keep NaN, whichever side it is on. */
 #define EXTREMES(T) \
   static inline T max_##T(T a, T b) { return (a > b) | (a != a) ? a : b; } \
   static inline T min_##T(T a, T b) { return (a < b) | (a != a) ? a : b; }
-EXTREMES(float)
-EXTREMES(double)
-EXTREMES(int64_t)
-EXTREMES(int32_t)
-EXTREMES(int16_t)
-EXTREMES(int8_t)
-EXTREMES(uint8_t)
+EXTREMES(float) EXTREMES(double) EXTREMES(int64_t) EXTREMES(int32_t) EXTREMES(int16_t) EXTREMES(int8_t) EXTREMES(uint8_t)
 
 /* Integers in the order of the floats that they stand for, NaN above all (max) or below all (min). */
 #define KEYS(T, I, SIGN, LOW, HIGH) \
@@ -225,8 +212,7 @@ static inline bool min_bool(bool a, bool b) { return a & b; }
     T low = a != a ? a : a < b ? a : b, high = a != a ? a : b < a ? a : b; \
     return low != high || isfinite(low) ? log1p##S(exp##S(low - high)) + high : b; \
   }
-LOGADDEXP(float, f)
-LOGADDEXP(double, )
+LOGADDEXP(float, f) LOGADDEXP(double, )
 
 /* An index that is checked: out of range sets the flag and reads element 0 instead. */
 static inline int64_t check_index(int64_t i, int64_t size, bool valid, int32_t* error) {
@@ -245,8 +231,6 @@ static inline int64_t wrap_index(int64_t i, int64_t size, bool valid, int32_t* e
       for (int64_t j = 0; j < columns; j++) dst[i * to + j] = src[j * from + i]; \
   }
 TRANSPOSE(uint8_t)
-TRANSPOSE(uint16_t)
-TRANSPOSE(uint64_t)
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
@@ -254,40 +238,55 @@ TRANSPOSE(uint64_t)
 #endif
 #endif
 #ifdef FXSTACK_SHUFFLES
-typedef uint32_t word8 __attribute__((vector_size(32), aligned(4), may_alias));
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
-#define LOW2(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
-#define HIGH2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
-#define LOW4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
-#define HIGH4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
-static inline void transpose_8x8(const uint32_t* src, int64_t from, uint32_t* dst, int64_t to) {
-  word8 a[8], b[8];
-  for (int k = 0; k < 8; k++) a[k] = *(const word8*)(src + k * from);
-  for (int k = 0; k < 8; k += 2) b[k] = LOW(a[k], a[k + 1]), b[k + 1] = HIGH(a[k], a[k + 1]);
-  for (int k = 0; k < 8; k += 4) {
-    a[k] = LOW2(b[k], b[k + 2]), a[k + 1] = HIGH2(b[k], b[k + 2]);
-    a[k + 2] = LOW2(b[k + 1], b[k + 3]), a[k + 3] = HIGH2(b[k + 1], b[k + 3]);
+#define PAIR __builtin_shufflevector
+#define LOW(a, b) PAIR(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define HIGH(a, b) PAIR(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define LOW2(a, b) PAIR(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define HIGH2(a, b) PAIR(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#define LOW4(a, b) PAIR(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define HIGH4(a, b) PAIR(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#define TRANSPOSE_8X8(T) \
+  typedef T T##_8 __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias)); \
+  static inline void transpose_8x8_##T(const T* src, int64_t from, T* dst, int64_t to) { \
+    T##_8 a[8], b[8]; \
+    for (int k = 0; k < 8; k++) a[k] = *(const T##_8*)(src + k * from); \
+    for (int k = 0; k < 8; k += 2) b[k] = LOW(a[k], a[k + 1]), b[k + 1] = HIGH(a[k], a[k + 1]); \
+    for (int k = 0; k < 8; k += 4) { \
+      a[k] = LOW2(b[k], b[k + 2]), a[k + 1] = HIGH2(b[k], b[k + 2]); \
+      a[k + 2] = LOW2(b[k + 1], b[k + 3]), a[k + 3] = HIGH2(b[k + 1], b[k + 3]); \
+    } \
+    for (int k = 0; k < 4; k++) { \
+      *(T##_8*)(dst + k * to) = LOW4(a[k], a[k + 4]); \
+      *(T##_8*)(dst + (k + 4) * to) = HIGH4(a[k], a[k + 4]); \
+    } \
   }
-  for (int k = 0; k < 4; k++) {
-    *(word8*)(dst + k * to) = LOW4(a[k], a[k + 4]);
-    *(word8*)(dst + (k + 4) * to) = HIGH4(a[k], a[k + 4]);
+TRANSPOSE_8X8(uint16_t) TRANSPOSE_8X8(uint32_t)
+typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
+static inline void transpose_4x4_uint64_t(const uint64_t* src, int64_t from, uint64_t* dst, int64_t to) {
+  word4 a[4], b[4];
+  for (int k = 0; k < 4; k++) a[k] = *(const word4*)(src + k * from);
+  for (int k = 0; k < 4; k += 2) b[k] = PAIR(a[k], a[k + 1], 0, 4, 2, 6), b[k + 1] = PAIR(a[k], a[k + 1], 1, 5, 3, 7);
+  for (int k = 0; k < 2; k++) {
+    *(word4*)(dst + k * to) = PAIR(b[k], b[k + 2], 0, 1, 4, 5);
+    *(word4*)(dst + (k + 2) * to) = PAIR(b[k], b[k + 2], 2, 3, 6, 7);
   }
 }
-static inline void transpose_uint32_t(
-    const uint32_t* src, int64_t from, uint32_t* dst, int64_t to, int64_t rows, int64_t columns) {
-  const int64_t whole = rows & ~7;
-  int64_t j = 0;
-  for (; j + 8 <= columns; j += 8) { /* both halves of a cache line before it is evicted */
-    for (int64_t i = 0; i < whole; i += 8) transpose_8x8(src + j * from + i, from, dst + i * to + j, to);
-    for (int64_t i = whole; i < rows; i++)
-      for (int64_t k = j; k < j + 8; k++) dst[i * to + k] = src[k * from + i];
+/* Blocks go along ``columns`` last: both halves of a cache line are read before it is evicted. */
+#define TRANSPOSE_BLOCKS(T, N) \
+  static inline void transpose_##T(const T* src, int64_t from, T* dst, int64_t to, int64_t rows, int64_t columns) { \
+    const int64_t whole = rows & -N; \
+    int64_t j = 0; \
+    for (; j + N <= columns; j += N) { \
+      for (int64_t i = 0; i < whole; i += N) transpose_##N##x##N##_##T(src + j * from + i, from, dst + i * to + j, to); \
+      for (int64_t i = whole; i < rows; i++) \
+        for (int64_t k = j; k < j + N; k++) dst[i * to + k] = src[k * from + i]; \
+    } \
+    for (; j < columns; j++) \
+      for (int64_t i = 0; i < rows; i++) dst[i * to + j] = src[j * from + i]; \
   }
-  for (; j < columns; j++)
-    for (int64_t i = 0; i < rows; i++) dst[i * to + j] = src[j * from + i];
-}
+TRANSPOSE_BLOCKS(uint16_t, 8) TRANSPOSE_BLOCKS(uint32_t, 8) TRANSPOSE_BLOCKS(uint64_t, 4)
 #else
-TRANSPOSE(uint32_t)
+TRANSPOSE(uint16_t) TRANSPOSE(uint32_t) TRANSPOSE(uint64_t)
 #endif
 
 /* Sixteen lanes folded in halves to one. */

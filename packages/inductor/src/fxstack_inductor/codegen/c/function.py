@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
@@ -12,6 +12,7 @@ from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c.reductions.lanes import Lanes
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
+from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, scan_body, tiled, vector_body
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
 from fxstack_inductor.codegen.c.threads import bounds_of_share
@@ -24,6 +25,8 @@ BLOCK = 2048
 """The number of elements summed in float before the partial sum is added to a double."""
 ROW_CACHE = 8192
 """The longest row of expensive intermediate values that is kept on the stack for a later pass."""
+MANY = 6
+"""More cheap operations than this beside a scan are vector loops."""
 
 
 class FunctionWriter(LoopWriter):
@@ -122,6 +125,12 @@ class FunctionWriter(LoopWriter):
         name, span, prefix = last.var.name, ("0", c_index(last.extent)), "v"
         if self._blocked(reduces):
             span, prefix = ("block", "stop"), "part"
+        scans = self._scans(stage, reduces, stores)
+        if scans and self._costly(stage, reduces, stores):
+            self._open_keys(reduces, prefix)
+            self._tiles(stage, reduces, stores, span, prefix)
+            self._close_keys(reduces, prefix)
+            return
         conversions = self._halves(stage, reduces, stores)
         if lanes:
             steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
@@ -134,7 +143,7 @@ class FunctionWriter(LoopWriter):
                     self._inner_body(stage, stores, steps)
             return
         self._open_keys(reduces, prefix)
-        with self._runs(conversions, span, self._simd(reduces, prefix, stage, stores)):
+        with self._runs(conversions, span, "" if scans else self._simd(reduces, prefix)):
             self._inner_body(stage, stores, self._steps(reduces, prefix))
         self._close_keys(reduces, prefix)
 
@@ -163,6 +172,12 @@ class FunctionWriter(LoopWriter):
         computed = self._in_pass(stage, reduces, stores)
         return [k for k in computed if isinstance(self.kernel.values[k], Scan)]
 
+    def _costly(self, stage: int, reduces: list[int], stores: list[Store]) -> bool:
+        """Whether the values beside the scans of a pass take longer than stack arrays between vector loops."""
+        found = [self.kernel.values[k] for k in self._in_pass(stage, reduces, stores)]
+        computes = [v for v in found if isinstance(v, Compute)]
+        return len(computes) > MANY or any(v.op in EXPENSIVE for v in computes)
+
     def _steps(self, reduces: list[int], prefix: str) -> dict[int, str]:
         """Return, for each reduction, the C statement that takes one element into its accumulator.
 
@@ -175,21 +190,48 @@ class FunctionWriter(LoopWriter):
 
     def _inner_body(self, stage: int, stores: list[Store], steps: dict[int, str]) -> None:
         """Write values and stores of one inner point; ``steps``: the statement of each reduction, by position."""
-        stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
         for k in self._in_pass(stage, list(steps), stores):
-            value = self.kernel.values[k]
-            if isinstance(value, Scan):
-                self.out.write_lines(self.scans.step(k))
-                continue
-            if k in stop:
-                index = self.kernel.inner[-1].var.name
-                self.out.line(f"const {REGISTER[value.dtype]} v{k} = {self.saved[k]}[{index}];")
-                continue
-            self.out.line(self.names.declare(k))
-            if k in self.saved:
-                self.out.line(f"{self.saved[k]}[{self.kernel.inner[-1].var.name}] = v{k};")
+            scan = isinstance(self.kernel.values[k], Scan)
+            self.out.write_lines(self.scans.step(k) if scan else self._inner_value(k, stage))
         self.out.write_lines(steps.values())
         self._stores(stores)
+
+    def _inner_value(self, k: int, stage: int) -> list[str]:
+        """Return C that declares a value of one inner point, which an earlier pass may have kept."""
+        if k not in self.saved:
+            return self.names.declarations(k)
+        place = f"{self.saved[k]}[{self.kernel.inner[-1].var.name}]"
+        if self._saved_before(k, stage):
+            return [f"const {REGISTER[self.kernel.values[k].dtype]} v{k} = {place};"]
+        return [self.names.declare(k), f"{place} = v{k};"]
+
+    def _tiles(
+        self, stage: int, reduces: list[int], stores: list[Store], span: tuple[str, str], prefix: str
+    ) -> None:
+        """Write the last loop of a pass with scans: vector loops over tiles, and the scans between them."""
+        ready = frozenset(k for k in self.saved if self._saved_before(k, stage))
+        planner = Planner(self.facts, self._in_pass(stage, reduces, stores), ready)
+        phases, last = planner.phases(reduces, stores), self.kernel.inner[-1]
+        point = f"const int64_t {last.var.name} = tile + j;"
+        with self.out.block(for_head("tile", *span, str(TILE))):
+            self.out.line(f"const int64_t count = min_int64_t({span[1]} - tile, {TILE});")
+            in_arrays = tiled(planner, phases)
+            self.out.write_lines(arrays(self.scans, in_arrays, 1, TILE))
+            for phase in phases:
+                conversions = halves(self.names, last.var, phase.computed, phase.stores, self.facts.outer)
+                with self._converted(conversions, "tile", "count", str(TILE)):
+                    self.out.write_lines(filter(None, [self._simd(phase.reduces, prefix)]))
+                    with self.out.block(for_head("j", "0", "count")):
+                        self.out.line(point)
+                        values = vector_body(self.names, phase, "0", partial(self._inner_value, stage=stage))
+                        self.out.write_lines(values)
+                        self.out.write_lines(self._steps(phase.reduces, prefix).values())
+                        self._stores(phase.stores)
+                if phase.scans:
+                    with self.out.block(for_head("j", "0", "count")):
+                        self.out.line(point)
+                        places = {k: f"tile{k}[0][j]" for k in in_arrays}
+                        self.out.write_lines(scan_body(self.names, self.scans, planner, phase.scans, places))
 
     # --- floating-point extremes, compared as integers in vector loops -----------------------------------
 
@@ -275,13 +317,11 @@ class FunctionWriter(LoopWriter):
             if how.wide != how.register:
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
-    def _simd(self, reduces: list[int], prefix: str, stage: int, stores: list[Store]) -> str:
+    def _simd(self, reduces: list[int], prefix: str) -> str:
         """Return the pragma that vectorises the last loop of a pass; "" if the loop stays scalar.
 
         ``prefix``: the begin of the accumulators' names, "v" or "part".
         """
-        if self._scans(stage, reduces, stores):
-            return ""
         if any(self.kernel.reduction(k).op.startswith("arg") for k in reduces):
             return ""
         accumulators = [(k, self._accumulator(k)) for k in reduces]
@@ -371,7 +411,7 @@ class FunctionWriter(LoopWriter):
             start, stop, opened = "block", "stop", 1
         self._partials(reduces)
         self._open_keys(reduces, "part")
-        head = self._simd(reduces, "part", stage, stores)
+        head = self._simd(reduces, "part")
         with self._runs(self._halves(stage, reduces, stores), (start, stop), head):
             self._inner_body(stage, stores, self._steps(reduces, "part"))
         self._close_keys(reduces, "part")

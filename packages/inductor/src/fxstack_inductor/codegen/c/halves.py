@@ -42,6 +42,8 @@ class Halves:
         """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
         for k, load in self.loads.items():
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
+            if k in names.staged and names.staged_at != "j":
+                source += f" + {first}"
             yield f"float half{k}[{most}] __attribute__((aligned(64)));"
             yield f"read_{STORAGE[names.dtypes[load.buffer]]}(half{k}, {source}, {count});"
             names.floats[k] = f"half{k}"

@@ -193,8 +193,7 @@ class LoopWriter:
     def _values(self, positions: Iterable[int]) -> None:
         """Write the declarations of the values at ``positions``; constants need none."""
         for k in positions:
-            if not isinstance(self.kernel.values[k], Constant):
-                self.out.line(self.names.declare(k))
+            self.out.write_lines(self.names.declarations(k))
 
     def _stores(self, stores: Iterable[Store]) -> None:
         """Write the statements of ``stores``."""

@@ -7,6 +7,8 @@ from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
 from fxstack_inductor.codegen.c.points import PointsWriter
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
+from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop
+from fxstack_inductor.codegen.c.reductions.turned import TurnedWriter, turned
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import parameters
@@ -37,13 +39,17 @@ def strategy(kernel: Kernel) -> str:
         return "tiles" if crossing(kernel) is not None else "points"
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
     if kernel.ordered:
-        return "columns" if _across(kernel) else "rows"
+        if _across(kernel):
+            return "columns"
+        return "rows" if row_loop(kernel) is None else "scans_of_rows"
     if not reduces:
         return "rows"
     scalar = any(r.op.startswith("arg") for r in reduces)
     if not scalar and _few_points(kernel) and _passes_shared(kernel):
         return "whole"
-    return "columns" if not scalar and _across(kernel) else "rows"
+    if not scalar and _across(kernel):
+        return "columns"
+    return "rows" if turned(kernel) is None else "turned_rows"
 
 
 def _few_points(kernel: Kernel) -> bool:
@@ -86,9 +92,15 @@ def function_text(kernel: Kernel, name: str, grain: int) -> str:
 
 
 def _straight(kernel: Kernel) -> bool:
-    """Whether no load depends on a condition: the C compiler then vectorises more (``STRAIGHT`` in the prelude)."""
+    """Whether no load in a vector loop depends on a condition: ``STRAIGHT`` of the prelude then vectorises more.
+
+    Where the inner loops run along memory, values outside of them are scalars.
+    """
+    scalars = analyse(kernel).outer if strategy(kernel) in {"rows", "turned_rows", "whole"} else frozenset()
     return not any(
-        isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values
+        isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None)
+        for k, v in enumerate(kernel.values)
+        if k not in scalars
     )
 
 
@@ -135,5 +147,7 @@ WRITERS: dict[str, type[LoopWriter]] = {
     "points": PointsWriter,
     "tiles": TileWriter,
     "scatter": ScatterWriter,
+    "scans_of_rows": ScanWriter,
+    "turned_rows": TurnedWriter,
 }
 """Writers of the strategies that ``FunctionWriter`` does not have."""

@@ -30,7 +30,9 @@ class Names:
         self.dtypes: Mapping[str, torch.dtype] = {ref.name: ref.dtype for ref in kernel.buffers}
         self.empty = frozenset(ref.name for ref in kernel.buffers if ref.numel.as_int() == 0)
         self.staged: dict[int, str] = {}
-        """The arrays over ``j`` with elements that were copied to the stack before the loop, by load."""
+        """The rows of arrays with elements that were copied to the stack before the loop, by load."""
+        self.staged_at = "j"
+        """The variable of the position in these rows: ``j``, or a loop that the rows cover completely."""
         self.floats: dict[int, str] = {}
         """The arrays over ``j`` with half-precision elements that were converted before the loop, by load."""
         self.results: dict[Store, str] = {}
@@ -94,6 +96,30 @@ class Names:
         value = self.kernel.values[position]
         return f"const {c_ops.REGISTER[value.dtype]} v{position} = {self.expression(position)};"
 
+    def turn(
+        self, position: int, start: str, step: Expr, shape: tuple[int, int], sizes: tuple[str, str]
+    ) -> list[str]:
+        """Return C that copies ``sizes`` elements of a load to the stack transposed; row ``i`` is read from now on.
+
+        ``start`` is the offset of the first element, ``step`` that of the next element of a row. ``shape``: the size
+        of the array.
+        """
+        load = self.kernel.values[position]
+        assert isinstance(load, Load)
+        dtype = self.dtypes[load.buffer]
+        word, (rows, columns) = f"uint{8 * dtype.itemsize}_t", shape
+        self.staged[position] = f"turned{position}[i]"
+        source = f"(const {word}*)({self.buffers[load.buffer]} + {start}), {c_index(step)}"
+        target = f"({word}*)turned{position}, {columns}, {', '.join(sizes)}"
+        return [
+            f"{c_ops.STORAGE[dtype]} turned{position}[{rows}][{columns}] __attribute__((aligned(64)));",
+            f"transpose_{word}({source}, {target});",
+        ]
+
+    def declarations(self, position: int) -> list[str]:
+        """Return the declaration of a value; constants need none."""
+        return [] if isinstance(self.kernel.values[position], Constant) else [self.declare(position)]
+
     def expression(self, position: int) -> str:
         """Return the C expression of a value; reductions and scans have none."""
         value = self.kernel.values[position]
@@ -125,7 +151,7 @@ class Names:
         A strided conditional load reads the buffer through a pointer of its own (``_apart``).
         """
         if position in self.staged:
-            return f"{self.staged[position]}[j]"
+            return f"{self.staged[position]}[{self.staged_at}]"
         if load.mask is not None and self._may_join(load.index):
             return f"{self._apart(load.buffer)}[{c_index(load.index)}]"
         return self.element(load.buffer, load.index)

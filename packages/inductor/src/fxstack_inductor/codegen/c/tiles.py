@@ -11,7 +11,6 @@ from collections import Counter
 
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
-from fxstack_inductor.codegen.c.ops import STORAGE
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, integer
@@ -118,15 +117,8 @@ class TileWriter(LoopWriter):
 
     def _copy(self, position: int, value: Load, row: Loop, column: Loop, width: int) -> None:
         """Write the transposed copy of one load into a stack array, from which the tile then reads."""
-        dtype = self.names.dtypes[value.buffer]
-        word = f"uint{8 * dtype.itemsize}_t"
         step = value.index.coefficient(column.var)
-        start = value.index.subs({row.var: ZERO, column.var: ZERO})
+        first = value.index.subs({row.var: ZERO, column.var: ZERO})
         assert step is not None
-        source = f"{self.names.buffers[value.buffer]} + {c_index(start)} + row + column * ({c_index(step)})"
-        self.out.line(f"{STORAGE[dtype]} turned{position}[{SIDE}][{width}] __attribute__((aligned(64)));")
-        self.out.line(
-            f"transpose_{word}((const {word}*)({source}), {c_index(step)}, "
-            f"({word}*)turned{position}, {width}, rows, columns);"
-        )
-        self.names.staged[position] = f"turned{position}[i]"
+        start = f"{c_index(first)} + row + column * ({c_index(step)})"
+        self.out.write_lines(self.names.turn(position, start, step, (SIDE, width), ("rows", "columns")))

@@ -11,7 +11,7 @@ from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, Store, operands
+from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan, Store, operands
 
 MAX_TILE_COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""
@@ -25,6 +25,8 @@ class ColumnWriter(FunctionWriter):
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
         self.column_scans = ScanText(kernel, self.names, MAX_TILE_COLUMNS)
+        self.vectors: dict[int, str] = {}
+        """The stack arrays over the columns of a tile with finished values outside the inner loops, by position."""
 
     def columns(self) -> None:
         """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
@@ -39,6 +41,7 @@ class ColumnWriter(FunctionWriter):
         reduces = self.facts.reduces(stage)
         stores = self.facts.stores(stage, inner=True)
         if reduces or stores:
+            self._keep_vectors(column, reduces, stores)
             self._column_loops(column, reduces, stores)
         done = [
             s for at in ((0, 1) if stage == 0 else (stage + 1,)) for s in self.facts.stores(at, inner=False)
@@ -46,6 +49,21 @@ class ColumnWriter(FunctionWriter):
         if done:
             with self._over_columns(column, [s.value for s in done], done):
                 self._stores(done)
+
+    def _keep_vectors(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
+        """Compute values outside the inner loops once per column, before a pass that would repeat them in every row."""
+        roots, outer, values = self.facts.roots(reduces, stores), self.facts.outer, self.kernel.values
+        computed = self._per_column(roots, frozenset())
+        used = {arg for k in computed if k not in outer for arg in operands(values[k])}.union(roots)
+        varies = self._by_column(column).difference(self.vectors)
+        kept = sorted(k for k in used & outer & varies if isinstance(values[k], Compute))
+        if not kept:
+            return
+        for k in kept:
+            self.out.line(f"{REGISTER[values[k].dtype]} vector{k}[{MAX_TILE_COLUMNS}];")
+        with self._over_columns(column, kept, []):
+            self.out.write_lines(f"vector{k}[j] = v{k};" for k in kept)
+        self.vectors.update({k: f"vector{k}" for k in kept})
 
     def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Write the loops over the rows of a tile; many rows are summed in blocks."""
@@ -120,25 +138,31 @@ class ColumnWriter(FunctionWriter):
 
         Index checks among them would prevent the loop's vectorisation.
         """
-        values = self.kernel.values
+        varies = self._by_column(column)
+        needed = self.facts.needed(roots, stop=frozenset(self.vectors))
+        return [k for k in needed if k not in varies]
+
+    def _by_column(self, column: Loop) -> set[int]:
+        """Return the positions of the values that differ from column to column, results and scans among them."""
         varies = self._varying(column)
-        for k, value in enumerate(values):
+        for k, value in enumerate(self.kernel.values):
             if isinstance(value, (Reduce, Scan)) or not varies.isdisjoint(operands(value)):
                 varies.add(k)
-        return [k for k in self.facts.needed(roots) if k not in varies]
+        return varies
 
     def _per_column(self, roots: list[int], computed_before: frozenset[int]) -> list[int]:
         """Return the values that ``roots`` need in the loop over columns, without those ``computed_before``."""
         reduces = frozenset(k for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce))
-        return [
-            k for k in self.facts.needed(roots, stop=reduces | computed_before) if k not in computed_before
-        ]
+        stop = reduces.union(computed_before, self.vectors)
+        return [k for k in self.facts.needed(roots, stop=stop) if k not in computed_before]
 
     def _column_values(self, computed: list[int]) -> None:
         """Write the values of one column; finished reductions are read from their vectors."""
         for k in computed:
             value = self.kernel.values[k]
-            if isinstance(value, Reduce):
+            if k in self.vectors:
+                self.out.line(f"const {REGISTER[value.dtype]} v{k} = {self.vectors[k]}[j];")
+            elif isinstance(value, Reduce):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
             elif isinstance(value, Scan):
                 self.out.write_lines(self.column_scans.step(k))

@@ -8,15 +8,22 @@ from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.reductions.combine import scan_arg_step, scan_start, scan_step
 from fxstack_inductor.codegen.c.text import Names
+from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Combine, Compute, Kernel, Scan
 
 
 class ScanText:
-    """The C text of a kernel's scans. ``columns``: how many columns have running values; None: one row has one."""
+    """The C text of a kernel's scans. ``columns``: how many columns have running values; None: one row has one.
 
-    def __init__(self, kernel: Kernel, names: Names, columns: int | None = None) -> None:
+    With ``narrow``, values go to stack arrays, whose type is ``kind``, before other values use them.
+    """
+
+    def __init__(
+        self, kernel: Kernel, names: Names, columns: int | None = None, *, narrow: bool = False
+    ) -> None:
         self.kernel = kernel
         self.names = names
+        self.narrow = narrow
         self.size = "" if columns is None else f"[{columns}]"
         self.at = "" if columns is None else "[j]"
         self.declared: set[int] = set()
@@ -43,7 +50,7 @@ class ScanText:
             parts.append(("bool", f"started{k}", "false"))
         elif value.op.startswith("arg"):
             best = REGISTER[self.kernel.values[value.args[0]].dtype]
-            parts = [(best, f"best{k}", "0"), ("int64_t", f"state{k}", "-1")]
+            parts = [(best, f"best{k}", "0"), (self.kind(k), f"state{k}", "-1")]
         else:
             parts = [(REGISTER[value.state], f"state{k}", scan_start(value.op, value.state))]
         is_declared = k in self.declared
@@ -65,7 +72,14 @@ class ScanText:
             text = scan_arg_step(value.op, f"best{k}{self.at}", state, *operands, last=f"take{k}")
         else:
             text = scan_step(value.op, value.state, state, operands[0])
-        return [text, f"const {REGISTER[value.dtype]} v{k} = {state};"]
+        return [text, f"const {self.kind(k)} v{k} = {state};"]
+
+    def kind(self, k: int) -> str:
+        """Return the C type of the value that a step names: positions in tiles have 32 bits if these are enough."""
+        value = self.kernel.values[k]
+        size = product(loop.extent for loop in self.kernel.inner).as_int()
+        narrow = self.narrow and isinstance(value, Scan) and value.op.startswith("arg")
+        return "int32_t" if narrow and size is not None and size < 2**31 else self._register(k)
 
     def _register(self, position: int) -> str:
         """Return the C type of a value."""
