@@ -29,6 +29,8 @@ ONCE_WRONG = {
     202620: "a branch that the number of an iteration decides",
     202841: "one expression in two branches",
     203165: "wrap in a branch under vmap",
+    300183: "an associative scan of an unknown length in a branch",
+    302586: "a number of a loop as the first value of a scan",
 }
 
 

@@ -103,6 +103,23 @@ def test_batch_norm_next_to_a_boundary_does_not_share():
     assert "sum" in region.refusal
 
 
+class MarkedInside(nn.Module):
+    """The decorator is applied while the forward is compiled."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x):
+        region = torch.compiler.nested_compile_region(self.block.up)
+        block = torch.compiler.nested_compile_region(lambda x: self.block(x) * 2)
+        return block(block(block(region(x))))
+
+
+def test_a_region_may_be_marked_in_the_compiled_function():
+    assert max(region.calls for region in check(MarkedInside, backend="aot_eager")) == 3
+
+
 def test_a_region_has_one_body_for_each_kind_of_inputs():
     @torch.compiler.nested_compile_region
     def region(x, y):

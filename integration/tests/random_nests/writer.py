@@ -286,6 +286,8 @@ class Writer:
         else:
             over, carried = self.rng.choice("MV"), kind
             state, rows = name, self.value(scope, over)
+        if carried == "I" and "numbers" in self.features:  # torch demands that first values are tensors
+            state = f"torch.as_tensor({state})"
         fn, (c, row) = self.function(scope, carried + ELEMENT[over])
         fn.result = f"{c} * 1, {row} + {_converted(c, carried, ELEMENT[over])}"
         reverse = ", reverse=True" if self.rng.random() < 0.25 else ""

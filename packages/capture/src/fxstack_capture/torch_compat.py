@@ -75,6 +75,7 @@ NAMES = {
         """
     },
     "higher-order operators": {
+        "torch._higher_order_ops.associative_scan": "generic_associative_scan",
         "torch._higher_order_ops.base_hop": "BaseHOP FunctionWithNoFreeVars",
         "torch._higher_order_ops.foreach_map": "_foreach_map=foreach_map_operator",
         "torch._higher_order_ops": """

@@ -76,6 +76,7 @@ CASES = [
     (InstanceDict(X), HasKey("a", False), type("A", (), {"__init__": lambda s: setattr(s, "a", 1)})(), "x.__dict__: must not have the key 'a', but the key exists"),
     (InstanceDict(X), MembersAre(("value",), ("h",)), with_members(value=2, h={1: 2}), "x.__dict__: must not have the keys value, and the dictionaries h must be empty, but the key value exists, h is {1: 2}"),
     (X, RangeIs(0, 3, 1), range(4), "x: must be range(0, 3, 1), but it is range(0, 4)"),
+    (X, IdentityIs(T, id(T)), 1, "x: must be the same object as before, Tensor([2, 3], torch.float32, device='cpu'), but it is 1"),
     (X, IdentityIs(len, id(len)), max, "x: must be the same object as before, <built-in function len>, but it is <built-in function max>"),
     (X, SameObject(Y), 1, "x: must be the same object as y, but the two objects are different"),
     (Item(X, 0), AllDistinct((Item(X, 1),)), [T, T], "x[0]: must not be the same object as x[1], but two of the objects are the same"),

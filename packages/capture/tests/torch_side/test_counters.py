@@ -68,6 +68,36 @@ def test_optimizer_is_one_graph_whose_steps_share_it(case):
     assert seen[0].graphs <= graphs
 
 
+def steps_of(values, wrap):
+    """Adam's parameters after steps at the given counts: one list for each call, with a count for each parameter."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(3)) for _ in values[0]]
+    optimizer = torch.optim.Adam(parameters, lr=0.1, foreach=False)
+    step = wrap(optimizer.step)
+    for counts in ([None] * len(parameters), *values):
+        for parameter, count in zip(parameters, counts, strict=True):
+            parameter.grad = torch.randn(3)
+            if count is not None:
+                optimizer.state[parameter]["step"].fill_(count)
+        step()
+    return parameters
+
+
+def test_equal_steps_are_one_number_of_the_graph():
+    graphs = []
+
+    def wrap(step):
+        backend = lambda graph, _: graphs.append(graph.graph) or graph.forward
+        return fxstack_capture.optimize(backend, fullgraph=True)(step)
+
+    values = [(3, 3, 3), (4, 4, 4), (4, 9, 4), (5, 10, 5), (7, 7, 7), (1, 2, 3)]
+    expected = steps_of(values, lambda step: step)
+    torch.testing.assert_close(steps_of(values, wrap), expected, rtol=0, atol=0)
+    inputs = [[node.meta["val"] for node in graph.find_nodes(op="placeholder")] for graph in graphs]
+    numbers = [sum(isinstance(value, torch.SymFloat) for value in values) for values in inputs]
+    assert numbers == [0, 1, 2, 3]  # the first step makes the counts
+
+
 def counting(x, n, k):
     n += k
     value = _get_value(n)

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import torch
+from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as map_
-from torch._higher_order_ops import scan, while_loop
 
 import fxstack_capture as fx
 
@@ -411,3 +411,19 @@ def test_nodes_of_nested_graphs_have_the_names_of_their_attributes():
     nodes = [node for module in modules for node in module.graph.find_nodes(op="get_attr")]
     assert len(nodes) == 12
     assert [node.name for node in nodes] == [node.target for node in nodes]
+
+
+def test_a_scan_in_halves_has_the_size_of_its_operand():
+    def fn(x):
+        return associative_scan(torch.maximum, x * 1, 0, combine_mode="generic")
+
+    graphs = []
+    backend = lambda graph, _: graphs.append(graph) or graph
+    fx.optimize(backend=backend, dynamic=True)(fn)(torch.arange(3))
+    (module,) = graphs
+    (result,), (size_of_input, *_) = (
+        module.graph.output_node().args[0],
+        module.graph.find_nodes(op="placeholder"),
+    )
+    assert str(result.meta["val"].shape) == str(size_of_input.meta["val"].shape)
+    assert "s" in str(result.meta["val"].shape[0])

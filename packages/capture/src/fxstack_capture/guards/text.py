@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import reprlib
-from typing import Final
+from typing import Any, Final
+
+import torch
 
 _HIDDEN: Final = re.compile(r"(?<![\w\])])\.[a-z]*\d*(?!\w)")
 """Matches names of arguments that have no name in the program: arguments of resume functions, and the
@@ -17,12 +19,34 @@ _OF_MODULE: Final = re.compile(r"globals of ([\w.]+)(\['(\w+)'\])?")
 _OF_NAMESPACE: Final = re.compile(r"\bglobals\(\)\['(\w+)'\]|<cell (\w+)>\.cell_contents|\b__main__\.")
 
 
+class Described:
+    """An object that stands for another, whose short text it has."""
+
+    __slots__ = ("text",)
+    text: str
+
+
+class _Short(reprlib.Repr):
+    """Shortens the texts of objects, and describes tensors by their properties."""
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        """Return the text of an object. The elements of a tensor are slow to read, and on a GPU wait for its work."""
+        if isinstance(x, Described):
+            return x.text
+        if not isinstance(x, torch.Tensor):
+            return super().repr_instance(x, level)
+        return f"{type(x).__name__}({list(x.shape)}, {x.dtype}, device='{x.device}')"
+
+
+_shortened: Final = _Short().repr
+
+
 def short(value: object) -> str:
     """Return a shortened ``repr``; for a class, its qualified name. Never raises, even if ``__repr__`` does."""
     if isinstance(value, type):
         return class_name(value)
     try:
-        return reprlib.repr(value)
+        return _shortened(value)
     except Exception:
         return f"<{type(value).__name__} object>"
 

@@ -11,15 +11,15 @@ import weakref
 from typing import Any
 
 from fxstack_capture import sources
-from fxstack_capture.guards.text import short
+from fxstack_capture.guards.text import Described, short
 from fxstack_capture.native.class_flags import is_heap_type
 from fxstack_capture.sources import Source
 
 
-class WeakReference:
+class WeakReference(Described):
     """A weak reference to an object, with a text of the object for messages."""
 
-    __slots__ = ("_reference", "text")
+    __slots__ = ("_reference",)
 
     def __init__(self, obj: object) -> None:
         self._reference = weakref.ref(obj)

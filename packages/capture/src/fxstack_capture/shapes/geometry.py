@@ -130,7 +130,7 @@ class Geometry:
                 self.size(size, Size(source, dim), plan.sizes[dim]) for dim, size in enumerate(real.size())
             ]
         else:
-            sizes = [self._share(size, Size(source, dim)) for dim, size in enumerate(like)]
+            sizes = [self.share(size, Size(source, dim)) for dim, size in enumerate(like)]
         strides = self._strides(real, source, plan, sizes)
         offset: Number = real.storage_offset()
         if plan.offset_dynamic:
@@ -286,12 +286,12 @@ class Geometry:
                 strides[dim] = real_strides[dim]
         return strides
 
-    def _share(self, number: Number, source: Source) -> Number:
-        """Return ``number``, a size of another tensor, as the size at ``source``.
+    def share(self, number: Any, source: Source) -> Any:
+        """Return ``number``, which another source has defined, as the number at ``source``.
 
-        A binding demands that the two sizes are equal.
+        A binding demands that the two numbers are equal.
         """
-        if isinstance(number, torch.SymInt):
+        if isinstance(number, torch.SymInt | torch.SymFloat):
             self._add_binding(source, number.node.expr)
         return number
 

@@ -122,12 +122,11 @@ def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
 
 def is_evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
     """Whether the inputs determine all ``numbers``; False for data-dependent sizes."""
+    symbolic = [number for number in numbers if isinstance(number, torch.SymInt)]
+    if not symbolic:  # the usual case, which needs no look at the inputs
+        return True
     bound = set(_bindings(captured))
-    return all(
-        bound.issuperset(number.node.expr.free_symbols)
-        for number in numbers
-        if isinstance(number, torch.SymInt)
-    )
+    return all(bound.issuperset(number.node.expr.free_symbols) for number in symbolic)
 
 
 def find_computed_symbols(

@@ -44,12 +44,14 @@ _TRACED = frozenset(
         "torch._dynamo.decorators.DynamoConfigPatchProxy.__exit__",
         "torch._dynamo.utils.is_safe_constant",
         "torch._dynamo.utils.istype",
+        "torch.compiler.nested_compile_region",
     }
 )
 """Modules and functions in torch's compiler that are traced like functions of a program.
 
 Under the mode of the first one, ``mask[index]`` can be mapped over indices. Graphs of compiled autograd, and
-hooks in them, call the next three. The others change settings, which affect the next graph.
+hooks in them, call the next three. The patches of settings affect the next graph. ``nested_compile_region`` marks
+a function that the compiled one calls.
 """
 
 

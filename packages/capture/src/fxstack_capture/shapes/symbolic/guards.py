@@ -129,7 +129,7 @@ def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Sy
     for index, binding in enumerate(geometry.bindings):
         first = geometry.primary.get(binding.expr)
         if first is None or first[0] != binding.source:
-            number = sympy.Symbol(f"n{index}", integer=True)
+            number = sympy.Symbol(f"n{index}", integer=binding.expr.is_integer)
             yield sympy.Eq(number, binding.expr, evaluate=False), {number: binding.source}
 
 

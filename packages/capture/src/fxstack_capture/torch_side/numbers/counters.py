@@ -18,7 +18,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.guards.records import Equals, TypeIs
 from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.shapes.policy import is_static
-from fxstack_capture.sources import Converted
+from fxstack_capture.sources import Converted, Key, Source
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args
 
@@ -42,6 +42,8 @@ class Counters:
         self._constructed: dict[int, float] = {}
         """Maps a storage to the number that the constructor of its tensor stored."""
         self._read: dict[int, Any] = {}
+        self._shared: dict[tuple[object, float], Any] = {}
+        """Maps a dictionary's key and a value to the symbol of the first tensor with this value under this key."""
 
     def note_made(self, target: object, args: Args, result: Any) -> None:
         """Record a call. If it is a constructor such as ``torch.tensor(0)``, the number of its result is
@@ -110,7 +112,22 @@ class Counters:
             tracer.trace.guard(source, Equals(real))
             return real, real, source
         tracer.trace.guard(source, TypeIs(float))
-        return tracer.geometry.real_number(real, source), real, source
+        return self._symbol(real, source, tensor_source), real, source
+
+    def _symbol(self, real: float, source: Source, tensor_source: Source) -> Any:
+        """Return a symbol for a number. Numbers under one key of several dictionaries have one symbol if they are equal.
+
+        The steps of an optimizer's parameters are such numbers: what follows from the step is then traced, computed
+        and guarded once, and not for each parameter. The guard of the shared symbol demands that they are equal.
+        """
+        key = (tensor_source.key, real) if isinstance(tensor_source, Key) else None
+        number = self._shared.get(key) if key else None
+        if number is not None:
+            return self._tracer.geometry.share(number, source)
+        number = self._tracer.geometry.real_number(real, source)
+        if key and real:  # 0.0 equals -0.0, which a program can tell from it
+            self._shared[key] = number
+        return number
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

@@ -227,11 +227,11 @@ def _guard_apart(tracer: TracerProtocol, groups: dict[int, list[Source]], writte
     _demand_apart(tracer, written)
     first, *others = (sources[0] for sources in groups.values())
     tracer.trace.guard(first, NoOverlap(tuple(others)))
-    for storage in sorted(written):
-        for key, sources in groups.items():
-            # ``_guard_together`` guards the inputs of a written group.
-            for source in () if key in written else sources[1:]:
-                tracer.trace.guard(groups[storage][0], NoOverlap((source,)))
+    # ``_guard_together`` guards the inputs of a written group.
+    further = [source for key, sources in groups.items() if key not in written for source in sources[1:]]
+    for storage in sorted(written) if further else ():
+        for source in further:  # one by one: they may share memory with each other
+            tracer.trace.guard(groups[storage][0], NoOverlap((source,)))
 
 
 def _demand_apart(tracer: TracerProtocol, written: set[int]) -> None:
@@ -242,11 +242,13 @@ def _demand_apart(tracer: TracerProtocol, written: set[int]) -> None:
         for fake, real, _ in tracer.inputs()
         if not is_wrapper(fake) and not real.is_meta and (storage := real.untyped_storage()).nbytes()
     }
-    for key in written & memory.keys():
-        begin, size = memory[key]
-        for other, (start, length) in memory.items():
-            if other != key and start < begin + size and begin < start + length:
-                raise graph_break(
-                    "unsupported-tensor",
-                    "an input that is written to and shares memory with another through different storages:",
-                )
+    by_address = sorted((start, start + size, key) for key, (start, size) in memory.items())
+    open_until = written_until = 0  # the ends of the storages before, of all and of those that are written
+    for start, end, key in by_address:
+        if start < written_until or (key in written and start < open_until):
+            raise graph_break(
+                "unsupported-tensor",
+                "an input that is written to and shares memory with another through different storages:",
+            )
+        open_until = max(open_until, end)
+        written_until = max(written_until, end if key in written else 0)

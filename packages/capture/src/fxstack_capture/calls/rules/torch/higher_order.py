@@ -19,6 +19,7 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.torch_compat import (
     associative_scan,
+    generic_associative_scan,
     invoke_subgraph_placeholder,
     map_,
     pytree,
@@ -106,6 +107,28 @@ def _call_whole(trace: Trace, fn: object, args: Args, kwargs: Kwargs) -> Any:
     except GraphBreak as reason:
         reason.below_c_code = False  # this call has no polyfill
         raise
+
+
+@RULES.rule(generic_associative_scan)
+def _scan_in_halves(trace: Trace, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Interpret ``fn(operator, leaves)``, and give each result the size of its leaf along the first dimension.
+
+    The results are joined from halves, so their size is an expression like ``2 * (n // 2) + 1``. What follows would
+    have to prove of it again what is known of ``n``.
+    """
+    results, leaves = trace.interp.call_function(fn, args, kwargs), args[1]
+    return [
+        trace.calls.call(torch.narrow, (result, 0, 0, leaf.shape[0]), {})
+        if _is_other_size(result, leaf)
+        else result
+        for result, leaf in zip(results, leaves, strict=True)
+    ]
+
+
+def _is_other_size(result: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether the length of ``result`` is a symbol, but not the symbol of ``leaf``."""
+    size = result.shape[0] if result.ndim else 0
+    return type(size) is torch.SymInt and str(size) != str(leaf.shape[0])
 
 
 @RULES.rule(
