@@ -23,7 +23,7 @@ OPERANDS = {CONVOLUTION: (0, 1), aten.convolution_backward.default: (0, 1, 2)}
 """The positions of images and weights among the arguments of an operator."""
 GROUPS = {CONVOLUTION: 8, aten.convolution_backward.default: 9}
 """The position of the number of groups."""
-DTYPES = (torch.bfloat16, torch.float16)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
 BY_STRIDES = frozenset(
     {
@@ -78,6 +78,15 @@ def _is_convertible(node: FxNode, device: str) -> bool:
     return bool(node.args[GROUPS[node.target]] == 1 or values[-1].shape[1] == 1)
 
 
+def _is_product(node: FxNode) -> bool:
+    """Whether a convolution multiplies each point of the images by one matrix."""
+    if node.target is not CONVOLUTION:
+        return False
+    _, weights, _, stride, padding, dilation, transposed, _, groups = node.args
+    plain = [*weights.meta["val"].shape[2:], *stride, *dilation, groups] == [1] * 7 and not any(padding)
+    return plain and not transposed
+
+
 def _tensors(value: object) -> Iterator[torch.Tensor]:
     """Yield the tensors of a fake value."""
     for part in value if isinstance(value, (tuple, list)) else (value,):
@@ -99,6 +108,8 @@ class _Conversion:
         """The fake values in eager's layout of the nodes that have another layout now."""
         self._restored: dict[FxNode, FxNode] = {}
         self._converted: dict[FxNode, FxNode] = {}
+        self._products: set[FxNode] = set()
+        """Views of products in place of convolutions, which no view of another layout replaces."""
         self._copied = self._used = 0
         """The elements that layouts copy, and those of all operands and results of convolutions."""
 
@@ -114,10 +125,13 @@ class _Conversion:
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
         if _is_convertible(node, self._device):
+            product = self._device == "cpu" and _is_product(node)
             self._convert_operands(node)
             self._propagate(node)
-            if node.target is CONVOLUTION and node.args[2] is not None:
+            if node.target is CONVOLUTION and node.args[2] is not None and (product or self._device != "cpu"):
                 self._separate_bias(node)
+            if product:
+                self._multiply(node)
         elif any(arg in self._old for arg in node.all_input_nodes):
             if _passes_layouts_on(node):
                 self._propagate(node)
@@ -144,6 +158,30 @@ class _Conversion:
         total.meta = {**node.meta, "val": self._old.get(node, node.meta["val"])}
         node.replace_all_uses_with(total, delete_user_cb=lambda user: user is not total)
         self._propagate(total)
+
+    def _multiply(self, node: FxNode) -> None:
+        """Compute a convolution of single points as a product of matrices: its images are rows of channels already."""
+        images, weights = node.args[0], node.args[1]
+        count, channels, height, width = images.meta["val"].shape
+        results = weights.meta["val"].shape[0]
+        with self._graph.inserting_before(node):
+            rows = self._made(node, "rows", aten.permute.default, images, [0, 2, 3, 1])
+            rows = self._made(node, "points", aten.view.default, rows, [count * height * width, channels])
+            matrix = self._made(node, "matrix", aten.view.default, weights, [results, channels])
+            matrix = self._made(node, "transposed", aten.permute.default, matrix, [1, 0])
+            product = self._made(node, "product", aten.mm.default, rows, matrix)
+            product = self._made(node, "images", aten.view.default, product, [count, height, width, results])
+            product = self._made(node, "result", aten.permute.default, product, [0, 3, 1, 2])
+        self._old[product] = self._old.pop(node, node.meta["val"])
+        self._products.add(product)
+        node.replace_all_uses_with(product)
+        self._graph.erase_node(node)
+
+    def _made(self, node: FxNode, name: str, target: Any, *args: Any) -> FxNode:
+        """Return a new node with its value, and the places in the source of ``node``."""
+        made = self._call(f"{node.name}_{name}", target, *args)
+        made.meta = {**node.meta, "val": self._value(made)}
+        return made
 
     def _call(self, name: str, target: Any, *args: Any, **kwargs: Any) -> FxNode:
         return self._graph.create_node("call_function", target, args, kwargs, name=name)
@@ -195,7 +233,7 @@ class _Conversion:
         """Return a copy of a changed node in eager's layout: for a view, the view of a copy, which keeps the sharing."""
         if node not in self._restored:
             with self._graph.inserting_after(node):
-                if _is_view(node):
+                if _is_view(node) and node not in self._products:
                     made = self._graph.node_copy(node)
                     self._restore_inputs(made)
                 else:

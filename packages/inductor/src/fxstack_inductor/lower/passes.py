@@ -90,8 +90,6 @@ def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
     + _to_copy_channels_last = aten.clone(_to_copy, memory_format=torch.channels_last)
     + convolution = aten.convolution(_to_copy_channels_last, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
     """
-    if not state.target.many_threads:
-        return NothingToDo("the kernels are for the CPU")
     changed = channels_last(state.graph_module, state.target.device)
     if changed is state.graph_module:
         return NothingToDo("no convolutions of images in half precision, or too many copies")
