@@ -18,6 +18,7 @@ from fxstack_interchange.passes import StoppedAfterPass, observed
 
 NAMES = {name: [step.name for step in passes] for name, passes in STAGES.items()}
 IMAGES, INDEX = ((1, 2, 4, 4), (2, 2, 1, 1), (2,), (2,)), torch.arange(4)
+DEPTHWISE = ((1, 4, 8, 8), (4, 1, 1, 1))
 GPU_PASSES = ("move_numbers", "lay_out_images", "split_reductions", "combine_launches")
 
 
@@ -32,7 +33,7 @@ def examples(stage):
         graph = on_fake_gpu(fn, shapes) if name in GPU_PASSES else trace(fn, *inputs, symbolic=dynamic)
         print(pass_examples.changed(stage, name, lambda: run(stage, graph, on_gpu=on_gpu)))
 
-    return {"example": example, "torch": torch, "norm": norm, "IMAGES": IMAGES}
+    return {"example": example, "torch": torch, "norm": norm, "IMAGES": IMAGES, "DEPTHWISE": DEPTHWISE}
 
 
 def norm(x, mean, variance):

@@ -105,6 +105,8 @@ def _compiled(
         thawed = replace(chosen, freezing=False)
         compiler = partial(compile_graph, options=thawed, on_failure=on_failure, check_arguments=False)
         return freeze(graph_module, compiler)
+    if not inference:  # sums of a gradient over channels-last images would have few programs
+        chosen = replace(chosen, channels_last=False)
     target = target_of(graph_module, chosen.target)
     if target.writes_repros and chosen.repro_dir is not None:
         return compile_and_write(graph_module, chosen, chosen.repro_dir, boxed=boxed)

@@ -7,9 +7,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph
 from fxstack_inductor.lower.channels_last import channels_last
+from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.targets.triton.lower import lower_triton
 
 F = torch.nn.functional
-aten = torch.ops.aten
 HALF = torch.bfloat16
 
 
@@ -39,7 +40,7 @@ def check(fn, *inputs):
     assert changed is not graph
     wanted = fn(*inputs)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    kernels = compile_graph(graph, inputs, InductorOptions(target="cuda"))
+    kernels = compile_graph(graph, inputs, InductorOptions(target="cuda"), inference=True)
     for run in (changed, kernels):
         results = run(*inputs)
         results = results if isinstance(results, tuple) else (results,)
@@ -123,12 +124,11 @@ def test_random_numbers_are_drawn_in_eager_s_order():
     assert drawn.meta["val"].is_contiguous()
 
 
-def test_a_gradient_is_converted():
-    def step(x, w, g):
-        y = deep(x, w)
-        first = aten.convolution_backward(
-            g, y, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
-        )
-        return y.relu(), first[0].relu(), first[1]
-
-    check(step, X, W, randn(2, 8, 12, 12))
+@pytest.mark.parametrize("chosen", [True, False])
+def test_the_option_chooses(chosen):
+    graph, _ = converted(deep, X, W)
+    options = InductorOptions(target="cuda", channels_last=chosen)
+    steps = lower_triton(graph, options).plan.steps
+    stored = [node for step in steps if isinstance(step, KernelStep) for node in step.stored]
+    inner = [node.layout.stride[1].as_int() for node in stored if node.layout.shape[0] == 2]
+    assert (1 in inner) is chosen

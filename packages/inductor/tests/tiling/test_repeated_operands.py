@@ -6,6 +6,7 @@ from inductor_checks import trace
 
 from fxstack_inductor import InductorOptions, compile_graph
 from fxstack_inductor.targets.triton.lower import lower_triton
+from fxstack_inductor.tiling import repeated_operands
 
 pytest.importorskip("triton")
 TRITON = InductorOptions(target="cuda")
@@ -49,12 +50,12 @@ def test_short_rows_stay_points():
 
 
 def test_a_bias_is_loaded_once_for_several_rows_of_a_large_matrix():
-    kind, rows, columns = sizes(biased, (8192, 1024), (1024,))
-    assert (kind, rows * columns) == ("tiled", 2048)
+    assert sizes(biased, (8192, 1024), (1024,)) == ("tiled", 2, 1024)
 
 
-def test_a_bias_of_a_small_matrix_is_a_point():
-    assert sizes(biased, (128, 1024), (1024,))[0] == "flat"
+@pytest.mark.parametrize("shape", [(128, 1024), (32768, 256), (8192, 1536)])
+def test_a_bias_of_few_or_short_rows_is_a_point(shape):
+    assert sizes(biased, shape, shape[-1:])[0] == "flat"
 
 
 def check(fn, *inputs, **tolerance):
@@ -96,3 +97,8 @@ def test_masks_and_looked_up_elements():
 
 def test_one_number_has_no_loops():
     check(lambda x: (x + 1,), randn())
+
+
+def test_a_bias_of_long_rows_equals_eager(monkeypatch):
+    monkeypatch.setattr(repeated_operands, "PROGRAMS", 1)
+    check(lambda x, b: (x + b,), randn(5, 1000), randn(1000))

@@ -1,7 +1,8 @@
-"""Lay out the images of half-precision convolutions on a GPU channels last, as cuDNN's matrix instructions need them.
+"""Lay out the images of convolutions channels last: of half precision on a GPU, as cuDNN's matrix instructions need them,
+and on a CPU, where a convolution of single points then is a product of matrices.
 
-Of images in another layout, cuDNN copies operands and result at each call. Here the operands are converted once, in the
-graph, and the operators behind a convolution pass its layout on, as eager's do. Inputs and results of the graph, and
+Of images in another layout, cuDNN and oneDNN copy operands and result at each call. Here the operands are converted once, in
+the graph, and the operators behind a convolution pass its layout on, as eager's do. Inputs and results of the graph, and
 operators whose results depend on strides, keep eager's layouts.
 """
 
@@ -19,12 +20,9 @@ from fxstack_inductor.torch_compat import FakeTensor, OpOverload
 
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
-OPERANDS = {CONVOLUTION: (0, 1), aten.convolution_backward.default: (0, 1, 2)}
-"""The positions of images and weights among the arguments of an operator."""
-GROUPS = {CONVOLUTION: 8, aten.convolution_backward.default: 9}
-"""The position of the number of groups."""
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-"""cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
+CPU = "cpu"
+DTYPES = {"cuda": (torch.bfloat16, torch.float16), CPU: (torch.float32, torch.bfloat16)}
+"""By device. cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
 BY_STRIDES = frozenset(
     {
         "as_strided",
@@ -41,8 +39,8 @@ MOST_COPIED = 0.5
 """The most elements that may be copied for layouts, in parts of the elements of all operands and results."""
 
 
-class _NoSuchFormatError(Exception):
-    """A tensor needs a layout that a copy cannot restore."""
+class _StaysError(Exception):
+    """The graph must stay: a result is not channels last, or a copy cannot restore a layout."""
 
 
 def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModule:
@@ -57,31 +55,29 @@ def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModul
     last.meta = dict(old.meta)
     try:
         pays = _Conversion(graph, device).run()
-    except _NoSuchFormatError:
+    except _StaysError:
         return graph_module
     return GraphModule(graph_module, graph) if pays else graph_module
 
 
 def _is_convertible(node: FxNode, device: str) -> bool:
-    """Whether the node is a convolution of images that cuDNN computes channels last.
+    """Whether the node is a convolution of images that cuDNN or oneDNN computes channels last.
 
     Convolutions in groups of several channels are slow in this layout.
     """
-    if node.target not in OPERANDS:
+    if node.target is not CONVOLUTION:
         return False
-    values = [node.args[position].meta.get("val") for position in OPERANDS[node.target]]
+    values = [operand.meta.get("val") for operand in node.args[:2]]
     if not all(
-        isinstance(v, FakeTensor) and v.dim() == 4 and v.dtype in DTYPES and v.device.type == device
+        isinstance(v, FakeTensor) and v.dim() == 4 and v.dtype in DTYPES.get(device, ()) and v.device.type == device
         for v in values
     ):
         return False
-    return bool(node.args[GROUPS[node.target]] == 1 or values[-1].shape[1] == 1)
+    return bool(node.args[8] == 1 or values[1].shape[1] == 1)
 
 
 def _is_product(node: FxNode) -> bool:
     """Whether a convolution multiplies each point of the images by one matrix."""
-    if node.target is not CONVOLUTION:
-        return False
     _, weights, _, stride, padding, dilation, transposed, _, groups = node.args
     plain = [*weights.meta["val"].shape[2:], *stride, *dilation, groups] == [1] * 7 and not any(padding)
     return plain and not transposed
@@ -95,8 +91,10 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
 
 
 def _is_symbolic(node: FxNode) -> bool:
-    tensors = _tensors(node.meta.get("val"))
-    return any(not isinstance(size, int) for tensor in tensors for size in tensor.shape)
+    value = node.meta.get("val")
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    return any(not isinstance(size, int) for tensor in _tensors(value) for size in tensor.shape)
 
 
 class _Conversion:
@@ -114,22 +112,21 @@ class _Conversion:
         """The elements that layouts copy, and those of all operands and results of convolutions."""
 
     def run(self) -> bool:
-        """Convert the graph; return whether the copies are few enough."""
+        """Convert the graph; return whether that changes anything, with few enough copies."""
         for node in list(self._graph.nodes):
             if node.op == "output":
                 self._restore_inputs(node)
             elif node.op == "call_function":
                 self._visit(node)
-        return self._copied <= MOST_COPIED * self._used
+        return bool(self._copied or self._products) and self._copied <= MOST_COPIED * self._used
 
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
         if _is_convertible(node, self._device):
-            product = self._device == "cpu" and _is_product(node)
+            product = self._device == CPU and _is_product(node)
             self._convert_operands(node)
             self._propagate(node)
-            if node.target is CONVOLUTION and node.args[2] is not None and (product or self._device != "cpu"):
-                self._separate_bias(node)
+            self._finish_convolution(node, adds_bias=self._device == CPU and not product)
             if product:
                 self._multiply(node)
         elif any(arg in self._old for arg in node.all_input_nodes):
@@ -140,15 +137,25 @@ class _Conversion:
 
     def _convert_operands(self, node: FxNode) -> None:
         """Make the operands of a convolution channels last."""
-        for position in OPERANDS[node.target]:
+        for position in (0, 1):
             operand = node.args[position]
             self._used += operand.meta["val"].numel()
             node.update_arg(position, self._as_channels_last(operand, node))
         self._used += sum(tensor.numel() for tensor in _tensors(node.meta["val"]))
 
-    def _separate_bias(self, node: FxNode) -> None:
-        """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``)."""
+    def _finish_convolution(self, node: FxNode, *, adds_bias: bool) -> None:
+        """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``).
+
+        ``adds_bias``: the convolution adds it.
+
+        Raises:
+            _StaysError: another library computes the convolution, in another layout.
+        """
         bias = node.args[2]
+        if not node.meta["val"].is_contiguous(memory_format=torch.channels_last):
+            raise _StaysError
+        if bias is None or adds_bias:
+            return
         node.update_arg(2, None)
         with self._graph.inserting_after(node):
             view = self._call(f"{node.name}_bias", aten.view.default, bias, [-1, 1, 1])
@@ -178,7 +185,7 @@ class _Conversion:
         self._graph.erase_node(node)
 
     def _made(self, node: FxNode, name: str, target: Any, *args: Any) -> FxNode:
-        """Return a new node with its value, and the places in the source of ``node``."""
+        """Return a new node with its value, at the place of ``node`` in the program's source."""
         made = self._call(f"{node.name}_{name}", target, *args)
         made.meta = {**node.meta, "val": self._value(made)}
         return made
@@ -278,9 +285,9 @@ def _format_of(value: object) -> torch.memory_format:
     """Return the format of a copy that has the strides of ``value``.
 
     Raises:
-        _NoSuchFormatError: there is none.
+        _StaysError: there is none.
     """
     for memory_format in (torch.contiguous_format, torch.channels_last):
         if isinstance(value, torch.Tensor) and value.is_contiguous(memory_format=memory_format):
             return memory_format
-    raise _NoSuchFormatError
+    raise _StaysError

@@ -85,14 +85,16 @@ def accumulate_products(state: Lowering) -> Lowering | NothingToDo:
 def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
     """Lay out the images of convolutions channels last, and convert what enters and leaves.
 
-    >>> example("lay_out_images", lambda x, w: torch.conv2d(x.half(), w.half()).sum(), (1, 2, 8, 8), (2, 2, 1, 1))
-    - convolution = aten.convolution(_to_copy, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    >>> example("lay_out_images", lambda x, w: torch.conv2d(x.half(), w.half(), groups=4).sum(), *DEPTHWISE)
+    - convolution = aten.convolution(_to_copy, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 4)
     + _to_copy_channels_last = aten.clone(_to_copy, memory_format=torch.channels_last)
-    + convolution = aten.convolution(_to_copy_channels_last, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    + convolution = aten.convolution(_to_copy_channels_last, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 4)
     """
+    if not state.options.channels_last:
+        return NothingToDo("the option channels_last is off, or the graph has gradients")
     changed = channels_last(state.graph_module, state.target.device)
     if changed is state.graph_module:
-        return NothingToDo("no convolutions of images in half precision, or too many copies")
+        return NothingToDo("no convolutions of images for which the layout pays, or too many copies")
     return replace(state, graph_module=changed)
 
 

@@ -20,6 +20,11 @@ PROGRAMS = 512
 """Tiles get more rows, to share what repeats along them, if so many of them are left."""
 SHARED_ROWS = 2
 """How many times more points such a tile has."""
+WIDE = 1024
+"""The columns of such a tile: each thread loads what is the same for all rows in wide accesses. In shorter rows a program
+finds most of it in the cache again."""
+MOST_PADDED = 1.1
+"""The most columns that such tiles may span, in parts of the columns that there are."""
 COLUMNS = (1024, 512, 256, 128, 64, 32, 16)
 """The columns that a tile may have."""
 PER_TILE = 4
@@ -33,18 +38,19 @@ def rows_and_columns(kernel: Kernel, points: int) -> tuple[int, int] | None:
     """
     if len(kernel.outer) < 2:
         return None
-    *rows, last = kernel.outer
+    *above, last = kernel.outer
     count = last.extent.as_int()
     if count is None or count < LEAST_COLUMNS or not _keeps_width(kernel, last, count):
         return None
-    number = product(loop.extent for loop in rows).as_int()
-    along_rows, along_columns = _repeat(kernel, rows, last)
-    if along_columns and number is not None and number * count >= PROGRAMS * SHARED_ROWS * points:
-        points *= SHARED_ROWS
-    elif not along_rows:
-        return None
-    columns = min(COLUMNS, key=lambda size: (1 + PER_TILE / size) * -(-count // size) * size)
-    return max(1, points // columns), min(columns, points)
+    number = product(loop.extent for loop in above).as_int()
+    along_rows, along_columns = _repeat(kernel, above, last)
+    if along_rows:
+        columns = min(COLUMNS, key=lambda size: (1 + PER_TILE / size) * -(-count // size) * size)
+        return max(1, points // columns), min(columns, points)
+    rows = SHARED_ROWS * points // WIDE
+    padded = -(-count // WIDE) * WIDE
+    enough = number is not None and number * count >= PROGRAMS * rows * WIDE
+    return (rows, WIDE) if along_columns and rows > 1 and enough and padded <= MOST_PADDED * count else None
 
 
 def _keeps_width(kernel: Kernel, last: Loop, count: int) -> bool:

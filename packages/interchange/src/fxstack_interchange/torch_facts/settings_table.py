@@ -210,7 +210,7 @@ _INDUCTOR: Final[Table] = {
     "implicit_fallbacks": _no_effect("operators without a rule are calls of their kernels", fixed=True),
     "inplace_buffers": _no_effect("results are written over what is not used any more", fixed=True),
     "keep_output_stride": _no_effect("results are always laid out as eager's", fixed=True),
-    "layout_optimization": _no_effect("tensors are laid out as eager lays them out", fixed=False),
+    "layout_optimization": Setting("channels_last", bool),
     "loop_ordering_after_fusion": _no_effect(_FUSED, fixed=True),
     "max_autotune_pointwise": _no_effect(_LOOPS, fixed=False),
     "max_autotune_*": _no_effect(
