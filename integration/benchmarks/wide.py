@@ -1,11 +1,12 @@
 """A step of many model types: eager, torch.compile and fxstack alternate within a process, in processor time.
 
     python wide.py [--models swin mamba ...] [--modes infer train] [--rounds 31] [--systems eager torch.compile fxstack]
-        [--markdown]
+        [--images 1 4] [--markdown]
 
 A figure is the median over rounds of the processor time of the calling thread (one thread), which other programs on
 the machine distort least. Each model and mode has a process of its own, since compilers share state between models.
-Rows whose step is more than 3% slower than the faster of the other two are marked.
+``--images`` measures the inference of networks of convolutions at their real sizes instead, on batches of these sizes. Rows
+whose step is more than 3% slower than the faster of the other two are marked.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _loss(output):
     import torch
     from torch.utils import _pytree as pytree
 
-    values = [v for v in pytree.tree_leaves(dict(output)) if isinstance(v, torch.Tensor)]
+    parts = output if isinstance(output, torch.Tensor) else dict(output)
+    values = [v for v in pytree.tree_leaves(parts) if isinstance(v, torch.Tensor)]
     return sum(v.square().mean() for v in values if v.is_floating_point() and v.requires_grad)
 
 
@@ -115,7 +117,11 @@ def main() -> None:
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS))
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--worker", action="store_true")
+    parser.add_argument("--images", nargs="*", type=int)
     arguments = parser.parse_args()
+    if arguments.images:
+        arguments.models = [f"{name} x{count}" for name in wide_zoo.IMAGES for count in arguments.images]
+        arguments.modes = ["infer"]
     if arguments.worker:
         name, mode = arguments.models[0], arguments.modes[0]
         print(json.dumps(worker(name, mode, arguments.rounds, arguments.systems)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,9 +270,43 @@ ENTRIES: dict[str, Entry] = {
 }
 
 
+@dataclass(frozen=True)
+class Images:
+    """A network of convolutions at its real size, of transformers or of ``zoo.py``."""
+
+    model: str
+    config: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+    side: int = 224
+
+    def build(self) -> nn.Module:
+        if not self.config:
+            return getattr(zoo, self.model)(32)
+        return getattr(transformers, self.model)(getattr(transformers, self.config)(**self.extra))
+
+    def batch(self, count: int) -> Batch:
+        images = torch.randn(count, 3, self.side, self.side)
+        return {"pixel_values" if self.config else "x": images}
+
+
+_B0 = {"image_size": 224, "width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280}
+IMAGES = {
+    "resnet-50": Images("ResNetForImageClassification", "ResNetConfig"),
+    "mobilenet-v2": Images("MobileNetV2ForImageClassification", "MobileNetV2Config"),
+    "efficientnet-b0": Images("EfficientNetForImageClassification", "EfficientNetConfig", _B0),
+    "convnext-tiny": Images("ConvNextForImageClassification", "ConvNextConfig"),
+    "unet": Images("UNet", side=128),
+    "swin-tiny": Images("SwinForImageClassification", "SwinConfig"),
+}
+"""By name. ``build`` takes the number of images, too: ``resnet-50 x4``."""
+
+
 def build(name: str, seed: int = 0) -> tuple[nn.Module, Batch]:
     """A model with seeded weights, and its keyword arguments."""
     torch.manual_seed(seed)
+    kind, _, count = name.partition(" x")
+    if count:
+        return IMAGES[kind].build(), IMAGES[kind].batch(int(count))
     entry = ENTRIES[name]
     config = getattr(transformers, entry.config)(**{**entry.common, **entry.extra})
     return getattr(transformers, entry.model)(config), entry.batch()

@@ -47,7 +47,8 @@ class InductorOptions:
     templates: bool = True
     """Matrix products on CUDA may become kernels of this package, where fusion pays."""
     channels_last: bool = True
-    """In CUDA graphs without gradients, run half-precision convolutions in channels-last layout, where this needs few copies."""
+    """In graphs without gradients, run convolutions (on CUDA, of half precision) in channels-last layout, where this needs few
+    copies."""
     autotune: bool = False
     """Measure on the device which products become kernels, and their tile sizes, instead of predicting.
 

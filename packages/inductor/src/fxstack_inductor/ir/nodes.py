@@ -48,6 +48,14 @@ class Layout:
         """The number of elements."""
         return product(self.shape)
 
+    @property
+    def order(self) -> list[int]:
+        """The dimensions in the order of memory, the slowest first; as they are if a stride is known at run time only."""
+        strides = [stride.as_int() for stride in self.stride]
+        known = [stride for stride in strides if stride is not None]
+        dims = range(len(strides))
+        return sorted(dims, key=lambda dim: -known[dim]) if len(known) == len(strides) else list(dims)
+
 
 def contiguous_layout(shape: Sequence[Expr | int], dtype: torch.dtype, device: torch.device) -> Layout:
     """Return the layout of a dense tensor in row-major order."""

@@ -1,7 +1,8 @@
-"""Lay out the images of half-precision convolutions on a GPU channels last, as cuDNN's matrix instructions need them.
+"""Lay out the images of convolutions channels last: of half precision on a GPU, as cuDNN's matrix instructions need them,
+and on a CPU, where a convolution of single points then is a product of matrices.
 
-Of images in another layout, cuDNN copies operands and result at each call. Here the operands are converted once, in the
-graph, and the operators behind a convolution pass its layout on, as eager's do. Inputs and results of the graph, and
+Of images in another layout, cuDNN and oneDNN copy operands and result at each call. Here the operands are converted once, in
+the graph, and the operators behind a convolution pass its layout on, as eager's do. Inputs and results of the graph, and
 operators whose results depend on strides, keep eager's layouts.
 """
 
@@ -19,8 +20,9 @@ from fxstack_inductor.torch_compat import FakeTensor, OpOverload
 
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
-DTYPES = (torch.bfloat16, torch.float16)
-"""cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
+CPU = "cpu"
+DTYPES = {"cuda": (torch.bfloat16, torch.float16), CPU: (torch.float32, torch.bfloat16)}
+"""By device. cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
 BY_STRIDES = frozenset(
     {
         "as_strided",
@@ -59,7 +61,7 @@ def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModul
 
 
 def _is_convertible(node: FxNode, device: str) -> bool:
-    """Whether the node is a convolution of images that cuDNN computes channels last.
+    """Whether the node is a convolution of images that cuDNN or oneDNN computes channels last.
 
     Convolutions in groups of several channels are slow in this layout.
     """
@@ -67,11 +69,18 @@ def _is_convertible(node: FxNode, device: str) -> bool:
         return False
     values = [operand.meta.get("val") for operand in node.args[:2]]
     if not all(
-        isinstance(v, FakeTensor) and v.dim() == 4 and v.dtype in DTYPES and v.device.type == device
+        isinstance(v, FakeTensor) and v.dim() == 4 and v.dtype in DTYPES.get(device, ()) and v.device.type == device
         for v in values
     ):
         return False
     return bool(node.args[8] == 1 or values[1].shape[1] == 1)
+
+
+def _is_product(node: FxNode) -> bool:
+    """Whether a convolution multiplies each point of the images by one matrix."""
+    _, weights, _, stride, padding, dilation, transposed, _, groups = node.args
+    plain = [*weights.meta["val"].shape[2:], *stride, *dilation, groups] == [1] * 7 and not any(padding)
+    return plain and not transposed
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:
@@ -97,24 +106,29 @@ class _Conversion:
         """The fake values in eager's layout of the nodes that have another layout now."""
         self._restored: dict[FxNode, FxNode] = {}
         self._converted: dict[FxNode, FxNode] = {}
+        self._products: set[FxNode] = set()
+        """Views of products in place of convolutions, which no view of another layout replaces."""
         self._copied = self._used = 0
         """The elements that layouts copy, and those of all operands and results of convolutions."""
 
     def run(self) -> bool:
-        """Convert the graph; return whether there are copies, and few enough."""
+        """Convert the graph; return whether that changes anything, with few enough copies."""
         for node in list(self._graph.nodes):
             if node.op == "output":
                 self._restore_inputs(node)
             elif node.op == "call_function":
                 self._visit(node)
-        return 0 < self._copied <= MOST_COPIED * self._used
+        return bool(self._copied or self._products) and self._copied <= MOST_COPIED * self._used
 
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
         if _is_convertible(node, self._device):
+            product = self._device == CPU and _is_product(node)
             self._convert_operands(node)
             self._propagate(node)
-            self._finish_convolution(node)
+            self._finish_convolution(node, adds_bias=self._device == CPU and not product)
+            if product:
+                self._multiply(node)
         elif any(arg in self._old for arg in node.all_input_nodes):
             if _passes_layouts_on(node):
                 self._propagate(node)
@@ -129,8 +143,10 @@ class _Conversion:
             node.update_arg(position, self._as_channels_last(operand, node))
         self._used += sum(tensor.numel() for tensor in _tensors(node.meta["val"]))
 
-    def _finish_convolution(self, node: FxNode) -> None:
+    def _finish_convolution(self, node: FxNode, *, adds_bias: bool) -> None:
         """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``).
+
+        ``adds_bias``: the convolution adds it.
 
         Raises:
             _StaysError: another library computes the convolution, in another layout.
@@ -138,7 +154,7 @@ class _Conversion:
         bias = node.args[2]
         if not node.meta["val"].is_contiguous(memory_format=torch.channels_last):
             raise _StaysError
-        if bias is None:
+        if bias is None or adds_bias:
             return
         node.update_arg(2, None)
         with self._graph.inserting_after(node):
@@ -149,6 +165,30 @@ class _Conversion:
         total.meta = {**node.meta, "val": self._old.get(node, node.meta["val"])}
         node.replace_all_uses_with(total, delete_user_cb=lambda user: user is not total)
         self._propagate(total)
+
+    def _multiply(self, node: FxNode) -> None:
+        """Compute a convolution of single points as a product of matrices: its images are rows of channels already."""
+        images, weights = node.args[0], node.args[1]
+        count, channels, height, width = images.meta["val"].shape
+        results = weights.meta["val"].shape[0]
+        with self._graph.inserting_before(node):
+            rows = self._made(node, "rows", aten.permute.default, images, [0, 2, 3, 1])
+            rows = self._made(node, "points", aten.view.default, rows, [count * height * width, channels])
+            matrix = self._made(node, "matrix", aten.view.default, weights, [results, channels])
+            matrix = self._made(node, "transposed", aten.permute.default, matrix, [1, 0])
+            product = self._made(node, "product", aten.mm.default, rows, matrix)
+            product = self._made(node, "images", aten.view.default, product, [count, height, width, results])
+            product = self._made(node, "result", aten.permute.default, product, [0, 3, 1, 2])
+        self._old[product] = self._old.pop(node, node.meta["val"])
+        self._products.add(product)
+        node.replace_all_uses_with(product)
+        self._graph.erase_node(node)
+
+    def _made(self, node: FxNode, name: str, target: Any, *args: Any) -> FxNode:
+        """Return a new node with its value, at the place of ``node`` in the program's source."""
+        made = self._call(f"{node.name}_{name}", target, *args)
+        made.meta = {**node.meta, "val": self._value(made)}
+        return made
 
     def _call(self, name: str, target: Any, *args: Any, **kwargs: Any) -> FxNode:
         return self._graph.create_node("call_function", target, args, kwargs, name=name)
@@ -200,7 +240,7 @@ class _Conversion:
         """Return a copy of a changed node in eager's layout: for a view, the view of a copy, which keeps the sharing."""
         if node not in self._restored:
             with self._graph.inserting_after(node):
-                if _is_view(node):
+                if _is_view(node) and node not in self._products:
                     made = self._graph.node_copy(node)
                     self._restore_inputs(made)
                 else:

@@ -110,11 +110,11 @@ def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
     + _to_copy_channels_last = aten.clone(_to_copy, memory_format=torch.channels_last)
     + convolution = aten.convolution(_to_copy_channels_last, _to_copy_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 4)
     """
-    if not (state.target.many_threads and state.options.channels_last):
-        return NothingToDo("the kernels are for the CPU, or the option channels_last is off")
+    if not state.options.channels_last:
+        return NothingToDo("the option channels_last is off, or the graph has gradients")
     changed = channels_last(state.graph_module, state.target.device)
     if changed is state.graph_module:
-        return NothingToDo("no convolutions of images in half precision, or too many copies")
+        return NothingToDo("no convolutions of images for which the layout pays, or too many copies")
     return replace(state, graph_module=changed)
 
 

@@ -296,9 +296,10 @@ def _choose_inner(fusion: Fusion, merged: Group, left: Group, right: Group) -> R
 
 
 def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
-    """Whether ``outer`` are the leading dimensions of every tensor that has all these dimensions."""
-    for placement in group.placed.values():
-        order = list(dict.fromkeys(v for e in placement.coords for v in _ordered_loops(e)))
+    """Whether ``outer`` are the leading dimensions, in memory, of every tensor that has all these dimensions."""
+    for node, placement in group.placed.items():
+        coords = (placement.coords[k] for k in node.layout.order)
+        order = list(dict.fromkeys(v for e in coords for v in _ordered_loops(e)))
         if len(order) > len(outer) and frozenset(order[: len(outer)]) != outer:
             return False
     return True
