@@ -6,7 +6,7 @@ from inductor_checks import TABLE
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph
-from fxstack_inductor.lower.channels_last import channels_last
+from fxstack_inductor.lower.rewrites.channels_last import channels_last
 from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.triton.lower import lower_triton
 
@@ -101,12 +101,12 @@ def test_results_that_share_memory_share_it_again():
     "fn",
     [
         lambda x, w: F.conv2d(x, w),
-        lambda x, w: F.conv2d(x.float(), w.float()).sum(),
+        lambda x, w: F.conv2d(x.double(), w.double()).sum(),
         lambda x, w: F.conv2d(x, w[:, :4], groups=2).sum(),
         lambda x, w: F.conv1d(x[:, :, 0], w[:, :, 0]).sum(),
         lambda x, w: x.relu() + w[0, 0, 0, 0],
     ],
-    ids=["more copies than work", "float32", "groups", "one dimension", "no convolution"],
+    ids=["more copies than work", "float64", "groups", "one dimension", "no convolution"],
 )
 def test_others_stay(fn):
     graph, changed = converted(fn, X, W)
@@ -122,6 +122,26 @@ def test_random_numbers_are_drawn_in_eager_s_order():
     _, changed = converted(lambda x, w: deep((y := deep(x, w)) * torch.rand_like(y), w), X, W)
     (drawn,) = (n for n in changed.graph.nodes if "rand" in str(n.target))
     assert drawn.meta["val"].is_contiguous()
+
+
+def points(x, w, b):
+    """Convolutions of single points, with a bias, between others."""
+    w = w.float()
+    for _ in range(3):
+        x = F.conv2d(F.conv2d(x, w, padding=1).relu(), w[:, :, :1, :1], b)
+    return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_on_a_cpu_convolutions_of_single_points_are_products(dtype):
+    inputs = [t.to(dtype) for t in (X, W, B)]
+    fn = lambda x, w, b: points(x.float(), w, b.float()).to(dtype)
+    check(fn, *inputs)
+    graph, changed = converted(fn, *inputs)
+    assert len(changed.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)) == 3
+    torch.testing.assert_close(
+        compile_graph(graph, inputs, inference=True)(*inputs)[0], fn(*inputs), rtol=2e-2, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("chosen", [True, False])

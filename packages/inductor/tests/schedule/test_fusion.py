@@ -263,3 +263,9 @@ def test_a_scan_is_stored_in_the_narrow_dtype_in_which_it_is_read():
     steps = lower_triton(graph, FAST).plan.steps
     (kernel,) = (s.kernel for s in steps if isinstance(s, KernelStep) and s.kernel.ordered)
     assert {ref.dtype for ref in kernel.buffers if ref.name in kernel.written} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(("memory_format", "steps"), [(torch.contiguous_format, 1), (torch.channels_last, 2)])
+def test_what_channels_share_is_computed_first_where_channels_are_innermost(memory_format, steps):
+    x = torch.randn(2, 8, 6, 6).contiguous(memory_format=memory_format)
+    assert len(kernels(check(lambda x, gate: x * gate.sigmoid(), x, torch.randn(2, 8, 1, 1)))) == steps

@@ -13,16 +13,16 @@ from typing import Any, Final
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sums
-from fxstack_inductor.lower.channels_last import channels_last
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.nested.graphs import NestedGraphs
 from fxstack_inductor.lower.nested.scans import scan_rules
 from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
+from fxstack_inductor.lower.rewrites.accumulate import accumulate_products as rewrite_sums
+from fxstack_inductor.lower.rewrites.channels_last import channels_last
+from fxstack_inductor.lower.rewrites.shared_operands import share_operands as share_equal
 from fxstack_inductor.lower.rules import RULES
-from fxstack_inductor.lower.shared_operands import share_operands as share_equal
 from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
 from fxstack_interchange.format.show import show_graph

@@ -69,7 +69,10 @@ def _is_convertible(node: FxNode, device: str) -> bool:
         return False
     values = [operand.meta.get("val") for operand in node.args[:2]]
     if not all(
-        isinstance(v, FakeTensor) and v.dim() == 4 and v.dtype in DTYPES.get(device, ()) and v.device.type == device
+        isinstance(v, FakeTensor)
+        and v.dim() == 4
+        and v.dtype in DTYPES.get(device, ())
+        and v.device.type == device
         for v in values
     ):
         return False
