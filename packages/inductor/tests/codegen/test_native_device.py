@@ -41,7 +41,8 @@ class Native:
         graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode=mode)(*inputs)
         options = InductorOptions(cache_dir=folder, optimization=1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fxstack_inductor.schedule.side_by_side.SMALL", 0)  # a launch for each kernel
+            for limit in ("SMALL", "MOST_OF_PARTS"):  # a launch for each kernel
+                patch.setattr(f"fxstack_inductor.schedule.side_by_side.{limit}", 0)
             self.lowered = lower_triton(graph, options, boxed=boxed)
             patch.setattr("fxstack_inductor.targets.triton.load.load_cubins", machine_code)
             self.call = load_native(self.lowered, options, self.cuda.driver, {0: 90})
