@@ -105,14 +105,25 @@ def row(name: str, cells: dict[tuple[str, bool, bool], Cell]) -> list[str]:
     return [name, count, *(cell.text() for cell in cells.values()), ", ".join(f"`{b}`" for b in breaks)]
 
 
+def _is_of(operator: str, name: str) -> bool:
+    """Whether ``name`` is the operator's name or its first words."""
+    return operator == name or operator.startswith(name + " ")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("operators", nargs="*")
+    parser.add_argument(
+        "operators", nargs="*", help="names as in the table, or their first words: cond, 'map nested'"
+    )
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--dry", action="store_true", help="one sample of one operator")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    names = ["map simple"] if options.dry else options.operators or list(OPERATORS)
+    chosen = ["map simple"] if options.dry else options.operators or list(OPERATORS)
+    unknown = [name for name in chosen if not any(_is_of(operator, name) for operator in OPERATORS)]
+    if unknown:
+        parser.error(f"no operator {unknown[0]!r}; the operators are {', '.join(OPERATORS)}")
+    names = [operator for operator in OPERATORS if any(_is_of(operator, name) for name in chosen)]
     only = slice(1) if options.dry else slice(None)
     dtypes = DTYPES if options.dtypes == "all" else tuple(options.dtypes.split(","))
     found, table = {}, Table(*columns())
