@@ -13,7 +13,7 @@ import linecache
 import weakref
 from typing import Any
 
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.nn import Module
 
 from fxstack_interchange import torch_compat
@@ -30,6 +30,15 @@ def make_graph_module(
     code = type(module).forward.__code__
     weakref.finalize(code, _forget, code.co_filename).atexit = False
     return module
+
+
+def copied_graph(module: GraphModule) -> tuple[Graph, dict[Node, Node]]:
+    """Return a copy of the graph of ``module``, with the metadata of its nodes, and a map from old to new nodes."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    output = graph.output(graph.graph_copy(module.graph, copies))
+    output.meta = dict(module.graph.output_node().meta)
+    return graph, copies
 
 
 def _forget(name: str) -> None:

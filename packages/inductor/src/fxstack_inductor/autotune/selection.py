@@ -43,7 +43,7 @@ class _Piece:
     seconds: Callable[[], float]
     candidate: str = ""
     fused: bool = False
-    """Whether it is a kernel of the schedule with candidates as kernels."""
+    """Whether the piece is a kernel of the schedule with candidates as kernels."""
 
 
 def plan_by_cost(

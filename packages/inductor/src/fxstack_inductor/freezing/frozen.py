@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from fxstack_inductor.freezing import norms, packing
 from fxstack_inductor.freezing.constants import Split, constant_nodes, split
 from fxstack_interchange.format.show import show_graph
-from fxstack_interchange.modules import make_graph_module
+from fxstack_interchange.modules import copied_graph, make_graph_module
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 Compiled = Callable[..., tuple[Any, ...]]
@@ -188,7 +188,8 @@ def freeze(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled
     The graph has no gradients, and its parameters and buffers are placeholders with the names that capture
     gives.
     """
-    copy = make_graph_module(graph_module, _copy(graph_module))
+    graph, _ = copied_graph(graph_module)
+    copy = make_graph_module(graph_module, graph)
     parts = run_passes("freeze", FREEZE, Freezing(copy), text).parts
     if parts is None:
         return compiler(graph_module)
@@ -197,18 +198,6 @@ def freeze(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled
     result = Frozen(parts, run, lambda: compiler(graph_module))
     vars(result)["lowered"] = getattr(run, "lowered", None)
     return result
-
-
-def _copy(graph_module: GraphModule) -> torch.fx.Graph:
-    """Return a copy of the graph that the passes may change."""
-    graph = torch.fx.Graph()
-    copies: dict[torch.fx.Node, torch.fx.Node] = {}
-    result = graph.graph_copy(graph_module.graph, copies)
-    (output,) = graph_module.graph.find_nodes(op="output")
-    graph.output(result).meta.update(output.meta)
-    for old, new in copies.items():
-        new.meta = dict(old.meta)
-    return graph
 
 
 @dataclass(eq=False)

@@ -54,6 +54,17 @@ TABLE = MappingProxyType(
     }
 )
 
+ROUNDINGS = MappingProxyType(
+    {
+        torch.bfloat16: "round_bf16",
+        torch.float16: "round_f16",
+        torch.float8_e4m3fn: "round_e4m3fn",
+        torch.float8_e5m2: "round_e5m2",
+    }
+)
+"""The operation that rounds a float32 value to what memory of a dtype holds, by dtype."""
+HALF_ROUNDINGS = MappingProxyType({ROUNDINGS[dtype]: dtype for dtype in (torch.bfloat16, torch.float16)})
+"""The dtype by the name of its operation, for dtypes of 16 bits."""
 EXPENSIVE = frozenset(op.name for op in TABLE.values() if op.expensive)
 LIBRARY = tuple(op.name for op in TABLE.values() if op.library)
 FLOAT_UNARY = tuple(op.name for op in TABLE.values() if op.unary)

@@ -32,6 +32,7 @@ from fxstack_inductor.ir.nodes import (
     value_dtype,
 )
 from fxstack_inductor.ir.ordered import PERSISTENT, Scan, Scatter
+from fxstack_inductor.ir.scalar_ops import ROUNDINGS
 from fxstack_inductor.lower.host.symbols import size_expr
 from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
@@ -259,16 +260,7 @@ def round_to(body: Body, dtype: torch.dtype) -> Body:
     """Round a float32 value to ``dtype`` (16 or 8 bits), as storing the value in ``dtype`` would."""
     if isinstance(body, Const):
         return Const(torch.tensor(float(body.value), dtype=dtype).item(), torch.float32)
-    return Call(f"round_{ROUNDED[dtype]}", (body,), torch.float32)
-
-
-ROUNDED = {
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.float8_e4m3fn: "e4m3fn",
-    torch.float8_e5m2: "e5m2",
-}
-"""Dtypes whose values are computed in float32, with the suffix of the rounding operation."""
+    return Call(ROUNDINGS[dtype], (body,), torch.float32)
 
 
 def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:

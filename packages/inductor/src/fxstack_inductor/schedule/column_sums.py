@@ -30,14 +30,12 @@ from fxstack_inductor.ir.kernel import (
     with_expressions,
     with_operands,
 )
-from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.ir.nodes import HALF_DTYPES, Node
 from fxstack_inductor.ir.ordered import PERSISTENT
+from fxstack_inductor.ir.scalar_ops import ROUNDINGS
 from fxstack_inductor.lower.reductions import split
 from fxstack_inductor.schedule.side_by_side import access_of, is_barrier
 from fxstack_inductor.schedule.steps import KernelStep, Step
-
-ROUNDINGS = {torch.bfloat16: "round_bf16", torch.float16: "round_f16"}
-"""The operation that rounds a value to what memory of the dtype holds."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +227,7 @@ class _Values:
         place, dtype = found[0].value, self._dtypes[load.buffer]
         self.shared = self.shared or {*row.variables, *column.variables} <= load.index.variables
         value = self.values[place]
-        if dtype in ROUNDINGS and value.dtype is torch.float32:
+        if dtype in HALF_DTYPES and value.dtype is torch.float32:
             rounded = isinstance(value, Compute) and value.op == ROUNDINGS[dtype]
             return place if rounded else self._put(Compute(ROUNDINGS[dtype], (place,), torch.float32))
         return place if value.dtype is dtype else None

@@ -10,15 +10,13 @@ from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce, Scan, Store
+from fxstack_inductor.ir.scalar_ops import HALF_ROUNDINGS
 
 UNROLLED = 16
 """A loop of at most this many points may become part of a vector of the surrounding loop."""
 
 COMBINED = {"max": "maximum", "min": "minimum"}
 """The scalar operations of stores with these operations."""
-
-ROUNDED = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
-"""The target dtypes of rounding operations."""
 
 
 class Names:
@@ -73,7 +71,7 @@ class Names:
         value = self.kernel.values[store.value]
         if not isinstance(value, Compute) or store.op not in {"", "set"}:
             return store.value
-        twice = ROUNDED.get(value.op) is self.dtypes[store.buffer]
+        twice = HALF_ROUNDINGS.get(value.op) is self.dtypes[store.buffer]
         return value.args[0] if twice else store.value
 
     def _copy(self, position: int, dtype: torch.dtype) -> str:

@@ -32,8 +32,8 @@ class Runs:
         self._axes = {"x": kernel.outer, "r": kernel.inner}
 
     def variables(self, axis: str) -> Iterator[tuple[str, str]]:
-        """Yield the name and the text of each variable that addresses need beside the digits."""
-        loops = self._axes[axis]
+        """Yield the name and the text of each variable that addresses need beside the digits; a template's axes need none."""
+        loops = self._axes.get(axis, ())
         for first in range(1, len(loops) - 1):
             if _name(axis, first) in self._used:
                 extent = product(loop.extent for loop in loops[first:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.writer import KernelWriter
-from fxstack_inductor.ir.kernel import Reduce, Store
+from fxstack_inductor.ir.kernel import Store
 from fxstack_inductor.tiling.tiles import extent
 
 
@@ -24,13 +24,7 @@ class RowsWriter(KernelWriter):
         tiles = self.kernel.rows // self.constants["XBLOCK"]
         with self.block(f"for tile in range({tiles}):"):
             self._outer_axis(f"{self.program} * {tiles} + tile")
-            for k in self.facts.needed(s.value for s in self.kernel.stores):
-                value = self.kernel.values[k]
-                if isinstance(value, Reduce):
-                    self._reduce_tile(k, value)
-                else:
-                    self._value(k)
-            self._stores(others)
+            self._whole_tiles(others)
             for number, store in enumerate(sums):
                 self.line(f"total{number} += {self._masked(store.value, 'sum')}")
         for number, store in enumerate(sums):

@@ -107,7 +107,6 @@ class KernelWriter(CodeWriter):
         self.line("xmask = x < xnumel")
         self.line("xzero = x * 0")
         self._coordinates("x", self.kernel.outer)
-        self._run_variables("x")
 
     def _inner_axis(self, offset: str) -> None:
         """Write the points ``r`` of a tile that begins at ``offset``, their mask, and the inner loops' variables."""
@@ -116,16 +115,10 @@ class KernelWriter(CodeWriter):
         self.line("rmask = r < rnumel")
         self.line("rzero = r * 0")
         self._coordinates("r", self.kernel.inner)
-        self._run_variables("r")
 
     def _coordinates(self, axis: str, loops: tuple[Loop, ...]) -> None:
-        """Write the variables of ``loops`` as digits of the point number ``axis``."""
-        for name, text in digits(axis, loops):
-            self.line(f"{name} = {text}")
-
-    def _run_variables(self, axis: str) -> None:
-        """Write the variables of addresses that move along several loops of ``axis`` as along one."""
-        for name, text in self.runs.variables(axis):
+        """Write the variables of ``loops`` as digits of the point number ``axis``, and those of runs of loops."""
+        for name, text in (*digits(axis, loops), *self.runs.variables(axis)):
             self.line(f"{name} = {text}")
 
     # structures
@@ -145,22 +138,24 @@ class KernelWriter(CodeWriter):
         self.line("columns = tl.cdiv(rnumel, RBLOCK)")
         self._outer_axis(f"{self.program} // columns")
         self._inner_axis(f"({self.program} % columns).to({self._integer()}) * RBLOCK")
-        for k in self.facts.needed(s.value for s in self.kernel.stores):
-            self._value(k)
-        self._stores(self.kernel.stores)
+        self._whole_tiles(self.kernel.stores)
 
     def _persistent(self) -> None:
         """Write tiles that hold all inner points, so that each value is computed once."""
         self._outer_axis()
         self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
         self._inner_axis("0")
+        self._whole_tiles(self.kernel.stores)
+
+    def _whole_tiles(self, stores: Iterable[Store]) -> None:
+        """Write all values and some stores for a tile that holds all inner points."""
         for k in self.facts.needed(s.value for s in self.kernel.stores):
             value = self.kernel.values[k]
             if isinstance(value, Reduce):
                 self._reduce_tile(k, value)
             else:
                 self._value(k)
-        self._stores(self.kernel.stores)
+        self._stores(stores)
 
     def _looped(self) -> None:
         """Write one pass over tiles of the inner axis per stage of reductions."""

@@ -13,6 +13,8 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
+from fxstack_interchange.modules import copied_graph, make_graph_module
+
 aten = torch.ops.aten
 NUMBERS = frozenset({aten._to_copy.default, aten.scalar_tensor.default})
 """Operators that make a tensor from one number, their only argument."""
@@ -23,15 +25,10 @@ def numbers_on_device(graph_module: GraphModule) -> GraphModule:
     numbers = [node for node in graph_module.graph.nodes if _is_number(node)]
     if not any(_on_gpu(user) for node in numbers for user in node.users):
         return graph_module
-    graph = torch.fx.Graph()
-    copies: dict[FxNode, FxNode] = {}
-    graph.output(graph.graph_copy(graph_module.graph, copies))
-    result = GraphModule(graph_module, graph)
-    last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(graph_module.graph.nodes)))
-    last.meta = dict(old.meta)
+    graph, copies = copied_graph(graph_module)
     for node in numbers:
         _move(graph, copies[node], {user.name for user in node.users if _on_gpu(user)})
-    return result
+    return make_graph_module(graph_module, graph)
 
 
 def _is_number(node: FxNode) -> bool:

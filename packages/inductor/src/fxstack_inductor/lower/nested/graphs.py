@@ -9,12 +9,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.ir.nodes import Layout, Node
 from fxstack_inductor.lower.node_queries import has_effect, mutates_tensor
+from fxstack_interchange.modules import copied_graph, make_graph_module
 from fxstack_interchange.torch_facts.effects import must_run
 
 
@@ -125,10 +126,9 @@ def _is_compilable(function: object) -> bool:
 
 def _without_dead_code(module: GraphModule) -> GraphModule:
     """Return ``module`` without operators whose results nothing reads; ATen would run them in each iteration."""
-    graph = Graph()
-    graph.output(graph.graph_copy(module.graph, {}))
+    graph, _ = copied_graph(module)
     removed = graph.eliminate_dead_code(partial(_must_stay, root=module))
-    return GraphModule(module, graph, module._get_name()) if removed else module
+    return make_graph_module(module, graph, module._get_name()) if removed else module
 
 
 def _must_stay(node: FxNode, root: GraphModule) -> bool:

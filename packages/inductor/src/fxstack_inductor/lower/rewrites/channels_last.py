@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.torch_compat import FakeTensor, OpOverload
+from fxstack_interchange.modules import copied_graph, make_graph_module
 
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
@@ -48,16 +49,12 @@ def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModul
     nodes = graph_module.graph.nodes
     if not any(_is_convertible(node, device) for node in nodes) or any(map(_is_symbolic, nodes)):
         return graph_module
-    graph = Graph()
-    copies: dict[FxNode, FxNode] = {}
-    graph.output(graph.graph_copy(graph_module.graph, copies))
-    last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(nodes)))
-    last.meta = dict(old.meta)
+    graph, _ = copied_graph(graph_module)
     try:
         pays = _Conversion(graph, device).run()
     except _StaysError:
         return graph_module
-    return GraphModule(graph_module, graph) if pays else graph_module
+    return make_graph_module(graph_module, graph) if pays else graph_module
 
 
 def _is_convertible(node: FxNode, device: str) -> bool:

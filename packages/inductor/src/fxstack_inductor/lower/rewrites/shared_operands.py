@@ -11,11 +11,12 @@ from collections.abc import Callable, Container
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.lower.node_queries import has_effect, may_alias, mutates_tensor
+from fxstack_interchange.modules import copied_graph, make_graph_module
 
 COPY = torch.ops.aten.copy_.default
 
@@ -103,17 +104,13 @@ def _with_memory_of_results(nodes: list[FxNode]) -> Container[FxNode]:
 
 def _rewritten(graph_module: GraphModule, pairs: dict[tuple[FxNode, FxNode], FxNode]) -> GraphModule:
     """Return a copy of the graph in which ``node`` reads ``original`` in place of ``operand``, for each pair."""
-    graph = Graph()
-    copies: dict[FxNode, FxNode] = {}
-    graph.output(graph.graph_copy(graph_module.graph, copies))
-    last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(graph_module.graph.nodes)))
-    last.meta = dict(old.meta)
+    graph, copies = copied_graph(graph_module)
     for (node, operand), original in pairs.items():
         copies[node].replace_input_with(copies[operand], copies[original])
     erased: set[FxNode] = set()
     for _, operand in reversed(pairs):
         _erase(copies[operand], erased)
-    return GraphModule(graph_module, graph)
+    return make_graph_module(graph_module, graph)
 
 
 def _erase(node: FxNode, erased: set[FxNode]) -> None:

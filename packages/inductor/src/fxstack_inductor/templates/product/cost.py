@@ -18,9 +18,10 @@ from fxstack_inductor.autotune.candidates import Prediction
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.cost.roofline import Cost, size_of
 from fxstack_inductor.cost.traffic import operations_of
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
-from fxstack_inductor.templates.product.tiling import ProductTiling, dot_of, factors, needed_by
+from fxstack_inductor.templates.product.tiling import ProductTiling, dot_of, factors
 
 OWN_MATRIX = 0.55
 """The fraction of the peak rate that a kernel of this package reaches in a large product."""
@@ -86,7 +87,7 @@ def _of_factor(kernel: Kernel, position: int) -> tuple[int, int]:
     """Return the bytes loaded for an element of a factor, and the operations on it."""
     dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
     deep = {loop.var for loop in kernel.inner}
-    values = [kernel.values[k] for k in needed_by(kernel, position)]
+    values = [kernel.values[k] for k in analyse(kernel).needed((position,))]
     loads = {v.buffer for v in values if isinstance(v, Load) and not deep.isdisjoint(v.index.variables)}
     return sum(dtypes[name].itemsize for name in loads), sum(map(_arithmetic, values))
 
@@ -94,7 +95,7 @@ def _of_factor(kernel: Kernel, position: int) -> tuple[int, int]:
 def _after(kernel: Kernel) -> int:
     """Return the operations on an element of the product."""
     dot = dot_of(kernel)
-    inside = needed_by(kernel, kernel.reduction(dot).args[0])
+    inside = analyse(kernel).needed(kernel.reduction(dot).args)
     return sum(_arithmetic(v) for k, v in enumerate(kernel.values) if k != dot and k not in inside)
 
 

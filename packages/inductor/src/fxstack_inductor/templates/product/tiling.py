@@ -14,7 +14,7 @@ from functools import cached_property
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
-from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Kernel, Load, Loop, Reduce, operands
+from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Kernel, Load, Loop, Reduce
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.tiling.kernels import KernelConfig
 
@@ -162,21 +162,10 @@ def factors(kernel: Kernel) -> tuple[int, int]:
     return multiplied.args[0], multiplied.args[1]
 
 
-def needed_by(kernel: Kernel, position: int) -> frozenset[int]:
-    """Return the positions of the value at ``position`` and of all values from which it is computed."""
-    stack, seen = [position], set[int]()
-    while stack:
-        current = stack.pop()
-        if current not in seen:
-            seen.add(current)
-            stack.extend(operands(kernel.values[current]))
-    return frozenset(seen)
-
-
 def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
     """Return all loop variables on which the factor at ``position`` depends."""
     variables: set[Var] = set()
-    for value in (kernel.values[k] for k in needed_by(kernel, position)):
+    for value in (kernel.values[k] for k in analyse(kernel).needed((position,))):
         if isinstance(value, Check) or (isinstance(value, Load) and value.mask is not None):
             raise NotLowered("a factor that is read at computed places")
         if isinstance(value, Load):

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
-
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Load, Loop, Reduce, Store, index_operands
+from fxstack_inductor.ir.scalar_ops import HALF_ROUNDINGS
 from fxstack_inductor.templates.product.tiling import ProductTiling, dot_of, factors, variables_of
 from fxstack_inductor.tiling.tiles import extent
-
-ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
 
 
 class ProductWriter(KernelWriter):
@@ -94,12 +91,12 @@ class ProductWriter(KernelWriter):
         """Write one factor: loaded directly, or computed from loads (a fused prologue)."""
         value = self.kernel.values[position]
         assert isinstance(value, Compute)
-        source, kind = value.args[0], triton_ops.TYPES[ROUNDINGS[value.op]]
+        source, kind = value.args[0], triton_ops.TYPES[HALF_ROUNDINGS[value.op]]
         loaded = self.kernel.values[source]
         if (
             isinstance(loaded, Load)
             and (self.spread[0] or all(_moves_along(loaded.index, x) for _, _, x in axes))
-            and self.dtypes[loaded.buffer] is ROUNDINGS[value.op]
+            and self.dtypes[loaded.buffer] is HALF_ROUNDINGS[value.op]
         ):
             index, mask = self._address(loaded.index)
             guard = f", mask={mask}, other=0" if mask else ""
