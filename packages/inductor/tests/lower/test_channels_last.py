@@ -1,5 +1,7 @@
 """Images in channels-last layout: which graphs are converted, and that values, strides and sharing are eager's."""
 
+import functools
+
 import pytest
 import torch
 from inductor_checks import TABLE
@@ -23,7 +25,7 @@ X, W, B = randn(2, 8, 12, 12), randn(8, 8, 3, 3), randn(8).abs() + 0.5
 
 def deep(x, w):
     """Some convolutions, so that the copies at the ends are few."""
-    for _ in range(4):
+    for _ in range(8):
         x = F.conv2d(x, w, padding=1) / 8
     return x
 
@@ -81,13 +83,22 @@ def test_values_and_strides_are_eager_s(name):
     check(CASES[name], *(X, W, B)[: CASES[name].__code__.co_argcount])
 
 
+@pytest.mark.parametrize(("dtype", "is_converted"), [(torch.float32, True), (HALF, False)])
+def test_depthwise_convolutions_on_a_cpu_are_channels_last_in_float32(dtype, is_converted):
+    inputs = [t.to(dtype) for t in (X, W, B)]
+    check(CASES["depthwise"], *inputs)
+    _, changed = converted(CASES["depthwise"], *inputs)
+    *_, last = changed.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
+    assert last.meta["val"].is_contiguous(memory_format=torch.channels_last) is is_converted
+
+
 def test_channels_last_images_need_no_copy():
     x = X.contiguous(memory_format=torch.channels_last)
     assert [n for n in copies(deep, x, W) if n.endswith("_restored")] == []
 
 
 def test_a_chain_copies_its_ends_and_weights_only():
-    assert len(copies(lambda x, w: F.conv2d(F.conv2d(x, w).relu(), w).relu().sum(), X, W)) == 2
+    assert len(copies(lambda x, w: deep(x, w).relu().sum(), X, W)) == 2
 
 
 def test_results_that_share_memory_share_it_again():
@@ -113,6 +124,14 @@ def test_others_stay(fn):
     assert changed is graph
 
 
+def test_on_a_cpu_copies_of_large_weights_for_few_points_do_not_pay():
+    fn = lambda x, weights: functools.reduce(lambda x, w: F.conv2d(x, w, padding=1).relu(), weights, x).sum()
+    few, many = (randn(count, 32, 8, 8, dtype=torch.float32) for count in (1, 64))
+    weights = randn(4, 32, 32, 3, 3, dtype=torch.float32)
+    assert copies(fn, few, weights) == []
+    assert copies(fn, many, weights) != []
+
+
 def test_symbolic_sizes_stay():
     graph = make_fx(deep, decomposition_table=TABLE, tracing_mode="symbolic")(X, W)
     assert channels_last(graph, "cpu") is graph
@@ -127,7 +146,7 @@ def test_random_numbers_are_drawn_in_eager_s_order():
 def points(x, w, b):
     """Convolutions of single points, with a bias, between others."""
     w = w.float()
-    for _ in range(3):
+    for _ in range(6):
         x = F.conv2d(F.conv2d(x, w, padding=1).relu(), w[:, :, :1, :1], b)
     return x
 
@@ -138,7 +157,7 @@ def test_on_a_cpu_convolutions_of_single_points_are_products(dtype):
     fn = lambda x, w, b: points(x.float(), w, b.float()).to(dtype)
     check(fn, *inputs)
     graph, changed = converted(fn, *inputs)
-    assert len(changed.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)) == 3
+    assert len(changed.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)) == 6
     torch.testing.assert_close(
         compile_graph(graph, inputs, inference=True)(*inputs)[0], fn(*inputs), rtol=2e-2, atol=1e-3
     )
