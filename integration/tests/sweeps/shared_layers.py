@@ -181,6 +181,8 @@ def main():
         finally:
             fxstack.reset()
         shared += any(region.refusal is None for region in regions)
+        if (seed - args.start) % 10 == 9:  # a run that is cut off has said something
+            print(f"{seed - args.start + 1} stacks: {differ} differ, {shared} with shared parts", flush=True)
         refusals.update({region.refusal for region in regions} - {None})
     ran = f"{args.count} stacks from seed {args.start}, {args.backend}"
     print(f"{ran}: {differ} differ, {shared} with shared parts")

@@ -53,7 +53,14 @@ class _StaysError(Exception):
 def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModule:
     """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies."""
     nodes = graph_module.graph.nodes
-    if not any(_is_convertible(node, device) for node in nodes) or any(map(_is_symbolic, nodes)):
+    convolutions = [node for node in nodes if _is_convertible(node, device)]
+    if not convolutions or any(map(_is_symbolic, nodes)):
+        return graph_module
+    weights = {node.args[1] for node in convolutions}
+    copied = sum(w.meta["val"].numel() for w in weights if not _is_channels_last(w.meta["val"]))
+    if copied > MOST_COPIED[device] * sum(
+        map(_touched, convolutions)
+    ):  # a quick look: images are copied, too
         return graph_module
     graph, _ = copied_graph(graph_module)
     try:
@@ -81,6 +88,16 @@ def _is_convertible(node: FxNode, device: str) -> bool:
         return False
     depthwise = values[1].shape[1] == 1 and (device, values[1].dtype) not in SLOW_DEPTHWISE
     return bool(node.args[8] == 1 or depthwise)
+
+
+def _is_channels_last(value: torch.Tensor) -> bool:
+    return bool(value.is_contiguous(memory_format=torch.channels_last))
+
+
+def _touched(node: FxNode) -> int:
+    """Return the number of elements of the operands and results of a convolution."""
+    values = [*(operand.meta["val"] for operand in node.args[:2]), *_tensors(node.meta["val"])]
+    return sum(value.numel() for value in values)
 
 
 def _is_product(node: FxNode) -> bool:
@@ -146,10 +163,8 @@ class _Conversion:
     def _convert_operands(self, node: FxNode) -> None:
         """Make the operands of a convolution channels last."""
         for position in (0, 1):
-            operand = node.args[position]
-            self._used += operand.meta["val"].numel()
-            node.update_arg(position, self._as_channels_last(operand, node))
-        self._used += sum(tensor.numel() for tensor in _tensors(node.meta["val"]))
+            node.update_arg(position, self._as_channels_last(node.args[position], node))
+        self._used += _touched(node)
 
     def _finish_convolution(self, node: FxNode, *, adds_bias: bool) -> None:
         """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``).
@@ -160,7 +175,7 @@ class _Conversion:
             _StaysError: another library computes the convolution, in another layout.
         """
         bias = node.args[2]
-        if not node.meta["val"].is_contiguous(memory_format=torch.channels_last):
+        if not _is_channels_last(node.meta["val"]):
             raise _StaysError
         if bias is None or adds_bias:
             return
@@ -204,7 +219,7 @@ class _Conversion:
     def _as_channels_last(self, node: FxNode, user: FxNode) -> FxNode:
         """Return the node, or its copy in channels-last layout, which begins in front of the first ``user``."""
         value = node.meta["val"]
-        if value.is_contiguous(memory_format=torch.channels_last):
+        if _is_channels_last(value):
             return node
         if node not in self._converted:
             with self._graph.inserting_before(user):
