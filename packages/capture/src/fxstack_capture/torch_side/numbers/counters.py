@@ -42,7 +42,7 @@ class Counters:
         self._constructed: dict[int, float] = {}
         """Maps a storage to the number that the constructor of its tensor stored."""
         self._read: dict[int, Any] = {}
-        self._shared: dict[tuple[object, float], Any] = {}
+        self._shared: dict[tuple[str, float], Any] = {}
         """Maps a dictionary's key and a value to the symbol of the first tensor with this value under this key."""
 
     def note_made(self, target: object, args: Args, result: Any) -> None:
@@ -120,7 +120,9 @@ class Counters:
         The steps of an optimizer's parameters are such numbers: what follows from the step is then traced, computed
         and guarded once, and not for each parameter. The guard of the shared symbol demands that they are equal.
         """
-        key = (tensor_source.key, real) if isinstance(tensor_source, Key) else None
+        # A key of another class may run code of the program to compare itself.
+        name = tensor_source.key if isinstance(tensor_source, Key) else None
+        key = (name, real) if type(name) is str else None
         number = self._shared.get(key) if key else None
         if number is not None:
             return self._tracer.geometry.share(number, source)
