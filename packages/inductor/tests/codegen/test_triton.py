@@ -162,9 +162,16 @@ def test_division_and_square_root_round_to_nearest(compiled_ahead):
 
 def test_products_use_matrix_instructions(compiled_ahead):
     capability, compiled = compiled_ahead
-    used = [entry["matrix"] for name, entry in compiled.items() if name.startswith("products")]
-    assert len(used) == 2
-    assert all(found == [{80: "mma", 90: "wgmma"}[capability]] for found in used)
+    own = {80: "mma", 90: "wgmma"}[capability]
+    expected = {
+        "products": [own] * 2,
+        "gelu_gradients": [own],
+        "one_row": ["mma"] * 2,
+        "small_results": ["mma"] * 3,
+    }
+    for function, instructions in expected.items():
+        used = [entry["matrix"] for name, entry in compiled.items() if name.startswith(f"{function}.")]
+        assert used == [[instruction] for instruction in instructions], function
 
 
 def test_random_numbers_and_batch_statistics_are_eager_s():
