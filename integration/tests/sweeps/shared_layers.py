@@ -130,7 +130,8 @@ class Stack(nn.Module):
     def __init__(self, seed):
         super().__init__()
         rng = random.Random(seed)
-        steps = rng.choices([*STEPS], WEIGHTS, k=rng.randint(2, 5))
+        # Long enough to be shared, and with a product at one end.
+        steps = ["gated", *rng.choices([*STEPS], WEIGHTS, k=rng.randint(0, 2)), "feed"]
         choices = rng.random()
         layer = lambda: nn.Sequential(*(STEPS[step](random.Random(choices)) for step in steps))
         layers = [layer() for _ in range(rng.randint(5, 8))]
@@ -166,7 +167,7 @@ def main():
         rng = random.Random(-seed)
         options = {
             "dynamic": rng.choice([None, True]),
-            "grad": rng.random() < 0.8,
+            "grad": rng.random() < 0.6,
             "sizes": (rng.choice([16, 16, 64]), 12),
         }
         try:
