@@ -17,7 +17,7 @@ def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory
     Raises:
         NotLowered: if the stage has an operator that the backend runs in eager.
     """
-    lowered = lower(stage.graph_module)
+    lowered = lower(stage.graph_module, boxed=stage.signature.stage is Stage.BACKWARD)
     if not isinstance(lowered, Lowered):
         msg = "memory is described for CPU only"
         raise TypeError(msg)

@@ -19,6 +19,7 @@ from fxstack_interchange.passes import StoppedAfterPass, observed
 NAMES = {name: [step.name for step in passes] for name, passes in STAGES.items()}
 IMAGES, INDEX = ((1, 2, 4, 4), (2, 2, 1, 1), (2,), (2,)), torch.arange(4)
 DEPTHWISE = ((1, 4, 8, 8), (4, 1, 1, 1))
+BOXED_PASSES = ("check_indices",)
 GPU_PASSES = ("move_numbers", "lay_out_images", "split_reductions", "sum_columns", "combine_launches")
 
 
@@ -31,7 +32,11 @@ def examples(stage):
         names = fn.__code__.co_varnames
         inputs = [INDEX if name == "i" else torch.ones(shape) for name, shape in zip(names, shapes)]
         graph = on_fake_gpu(fn, shapes) if name in GPU_PASSES else trace(fn, *inputs, symbolic=dynamic)
-        print(pass_examples.changed(stage, name, lambda: run(stage, graph, on_gpu=on_gpu)))
+        print(
+            pass_examples.changed(
+                stage, name, lambda: run(stage, graph, on_gpu=on_gpu, boxed=name in BOXED_PASSES)
+            )
+        )
 
     return {"example": example, "torch": torch, "norm": norm, "IMAGES": IMAGES, "DEPTHWISE": DEPTHWISE}
 
@@ -46,7 +51,7 @@ def on_fake_gpu(fn, shapes):
     return make_fx(fn, decomposition_table=TABLE, tracing_mode="fake")(*inputs)
 
 
-def run(stage, graph, *, on_gpu=False):
+def run(stage, graph, *, on_gpu=False, boxed=False):
     if stage == "freeze":
         for node in graph.graph.find_nodes(op="placeholder")[1:]:
             node.target = f"l_self_buffers_{node.name}"
@@ -54,7 +59,7 @@ def run(stage, graph, *, on_gpu=False):
             return fi.compile_graph(graph, (), replace(FAST, freezing=True), inference=True)
     if on_gpu or stage == "triton":
         return fi.lower(graph, (), FAST, target="cuda")
-    return fi.compile_graph(graph, (), FAST)
+    return fi.compile_graph(graph, (), FAST, boxed=boxed)
 
 
 @pytest.mark.parametrize("stage", STAGES)

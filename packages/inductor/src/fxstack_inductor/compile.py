@@ -24,17 +24,18 @@ def lower(
     options: InductorOptions | None = None,
     *,
     target: str = "cpu",
+    boxed: bool = False,
 ) -> LoweredGraph:
     """Return the generated code of ``graph_module`` without compiling the code, on any machine.
 
     ``target`` is ``"cpu"`` (C) or ``"cuda"`` (Triton), also ``"cuda:sm_90"`` or ``"cuda:H200"``; then
-    ``report()`` of the result predicts times on that GPU.
+    ``report()`` of the result predicts times on that GPU. ``boxed``: the code is that of ``compile_graph(boxed=True)``.
 
     Raises:
         ValueError: another target.
     """
     chosen = options_from_environment() if options is None else options
-    return target_named(target).lower(graph_module, chosen, target)
+    return target_named(target).lower(graph_module, chosen, target, boxed=boxed)
 
 
 def compile_graph(

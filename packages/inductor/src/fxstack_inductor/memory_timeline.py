@@ -70,7 +70,7 @@ def _released(plan: Plan, last: Mapping[Node, int], outlives: Iterable[Node]) ->
 
     ``last`` is the result of ``_last_uses``; ``outlives`` are the tensors that are needed after the call.
     """
-    if any(kernel.checked for kernel in all_kernels(plan)):
+    if any(kernel.checked and not kernel.only_checks for kernel in all_kernels(plan)):
         return {}  # the program may run again with the same inputs
     program = plan.program
     held = {node.name for node in (*outlives, *(m.target for m in program.mutations))}

@@ -94,6 +94,8 @@ class Check:
     mask: int | None = None
     wraps: bool = True
     """Whether negative indices count from the end."""
+    done: bool = False
+    """Whether an earlier kernel has found the index in range (``schedule.check_first``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,12 @@ class Kernel:
     @cached_property
     def checked(self) -> bool:
         """Whether the kernel takes the error flag as an argument: it checks indices, or stops after a bad one."""
-        return self.guarded or any(isinstance(v, Check) for v in self.values)
+        return self.guarded or any(isinstance(v, Check) and not v.done for v in self.values)
+
+    @cached_property
+    def only_checks(self) -> bool:
+        """Whether the kernel writes nothing and only checks indices, for kernels that follow."""
+        return self.checked and not self.stores and not self.parts
 
 
 def operands(value: Value) -> tuple[int, ...]:
@@ -263,7 +270,7 @@ def operands(value: Value) -> tuple[int, ...]:
         case Load(_, index, _, mask, other):
             extra = tuple(v for v in (mask, other) if v is not None)
             return index_operands(index) + extra
-        case Check(arg, _, _, mask, _):
+        case Check(arg, _, _, mask):
             return (arg,) if mask is None else (arg, mask)
         case Compute(_, args) | Reduce(_, args) | Scan(_, args):
             return args

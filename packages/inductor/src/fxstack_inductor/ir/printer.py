@@ -61,9 +61,10 @@ def show_value(value: Value) -> str:
         case Load(buffer, index, _, mask, other):
             where = "" if mask is None else f" if v{mask} else v{other}"
             return f"{buffer}[{index}]{where}"
-        case Check(arg, size, _, mask, wraps):
+        case Check(arg, size, _, mask, wraps, done):
             where = "" if mask is None else f" if v{mask}"
-            return f"{'wrapped' if wraps else 'checked'}(v{arg}, {size}){where}"
+            kind = "wrapped" if wraps else "checked"
+            return f"{'already ' if done else ''}{kind}(v{arg}, {size}){where}"
         case Compute(op, args, dtype):
             return f"{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
         case Reduce(op, args, dtype):

@@ -54,8 +54,10 @@ class Target(ABC):
     """Whether the operators of ``templates.attention`` become kernels. On other devices they must be decomposed."""
 
     @abstractmethod
-    def lower(self, graph_module: GraphModule, options: InductorOptions, name: str) -> LoweredGraph:
-        """Return the generated code; neither a compiler nor a device is needed.
+    def lower(
+        self, graph_module: GraphModule, options: InductorOptions, name: str, *, boxed: bool = False
+    ) -> LoweredGraph:
+        """Return the generated code of what ``load`` returns; neither a compiler nor a device is needed.
 
         ``name`` is ``device``, or ``device`` with a machine: for ``cuda:sm_90``, the times on this GPU are
         predicted.

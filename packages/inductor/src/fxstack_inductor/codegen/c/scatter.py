@@ -31,6 +31,12 @@ class ScatterWriter(LoopWriter):
 
     def _check_first(self) -> None:
         """Check all indices without writing; return if any index, here or in an earlier kernel, is bad."""
+        self.checks()
+        self.out.line("if (*error) return;")
+        self.out.first, self.out.lines = self.out.lines, []
+
+    def checks(self) -> None:
+        """Write the checks of all indices."""
         checks = [k for k, v in enumerate(self.kernel.values) if isinstance(v, Check)]
         needed = self.facts.needed(checks)
         if checks:
@@ -41,8 +47,6 @@ class ScatterWriter(LoopWriter):
             self._open_loops(loops)
             self._values(needed)
             self.out.close(1 + len(loops))
-        self.out.line("if (*error) return;")
-        self.out.first, self.out.lines = self.out.lines, []
 
     def _all_loops(self) -> tuple[Loop, ...]:
         """Return the outer loops, then the inner loops."""

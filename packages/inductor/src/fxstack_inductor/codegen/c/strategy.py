@@ -31,8 +31,10 @@ def strategy(kernel: Kernel) -> str:
     ``points``: no inner loops; ``tiles``: no inner loops, but some memory lies across the last loop;
     ``rows``: the inner loops run along memory; ``columns``: the inner loops run across memory; ``whole``: few
     outer points, and threads share the inner loops; ``scatter``: stores may collide, and the inner loops keep
-    their order.
+    their order; ``checks``: nothing is written.
     """
+    if kernel.only_checks:
+        return "checks"
     if kernel.scatters:
         return "scatter"
     if not kernel.inner:
@@ -147,6 +149,7 @@ WRITERS: dict[str, type[LoopWriter]] = {
     "points": PointsWriter,
     "tiles": TileWriter,
     "scatter": ScatterWriter,
+    "checks": ScatterWriter,
     "scans_of_rows": ScanWriter,
     "turned_rows": TurnedWriter,
 }

@@ -133,8 +133,10 @@ class Names:
                     return "0"
                 element = c_ops.load(self._place(position, value), self.dtypes[buffer])
                 return element if mask is None else self._masked(mask, element, other)
-            case Check(arg, size, _, mask, wraps):
+            case Check(arg, size, _, mask, wraps, done):
                 valid = "true" if mask is None else self.operand(mask)
+                if done:
+                    return self._checked(self.operand(arg), size, valid, wraps=wraps)
                 name = "wrap_index" if wraps else "check_index"
                 return f"{name}({self.operand(arg)}, {c_index(size)}, {valid}, error)"
             case Compute(op, args, dtype):
@@ -176,6 +178,12 @@ class Names:
         source = self.buffers[buffer]
         self.apart.append(f'  const {kind}* {name} = {source}; __asm__("" : "+r"({name}));')
         return name
+
+    @staticmethod
+    def _checked(index: str, size: Expr, valid: str, *, wraps: bool) -> str:
+        """Return the C text of an index that is in range where ``valid`` is true."""
+        found = f"({index} < 0 ? {index} + {c_index(size)} : {index})" if wraps else index
+        return found if valid == "true" else f"({valid} ? {found} : 0)"
 
     def _masked(self, mask: int, element: str, other: int | None) -> str:
         """Return the C text of a conditional load."""

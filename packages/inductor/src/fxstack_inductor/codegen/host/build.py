@@ -30,12 +30,15 @@ BERNOULLI = records.Variable("bernoulli")
 """The target of calls that ``runtime.dropout.bernoulli`` replaces."""
 
 
-def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> records.HostSteps:
+def host_steps(
+    plan: Plan, *, device: bool = False, draws: bool = True, boxed: bool = False
+) -> records.HostSteps:
     """Return the records of the host program for ``plan``; the pass ``plan_host`` of a target calls this.
 
-    ``device``: the program is for a GPU and has no arena. ``draws``: ``runtime.dropout`` is linked.
+    ``device``: the program is for a GPU and has no arena. ``draws``: ``runtime.dropout`` is linked. ``boxed``: the
+    program's argument is one list, which it empties.
     """
-    return Builder(plan, device, draws and not device).run()
+    return Builder(plan, device, draws and not device, boxed=boxed).run()
 
 
 def body_steps(body: Body) -> records.HostSteps:
@@ -52,6 +55,8 @@ class Builder:
     """Whether the program is for a GPU; it then has no arena."""
     draws: bool
     """Whether ``runtime.dropout`` draws the random bits of dropout."""
+    boxed: bool = False
+    """Whether the program's argument is one list, which it empties."""
     is_body: bool = False
     """Whether the records are those of a function, whose results may lie within other tensors."""
     steps: list[records.Record] = field(default_factory=list)
@@ -71,11 +76,17 @@ class Builder:
         symbols = () if self.device else self._plan_arena()
         self.steps += self._bindings({*program.parameters, *program.constants})
         self._restrides()
+        checks = sum(isinstance(step, KernelStep) and step.kernel.only_checks for step in self.plan.steps)
+        late = self.device or any(k.checked and not k.only_checks for k in all_kernels(self.plan))
+        empty = [records.Empty()] if self.boxed else []
+        self.steps += empty if not checks and (self.device or not late) else []
         if self.arena:
             self.steps.append(records.Borrow())
         last = self._last_uses()
         self._free(last[-1])
         for position, step in enumerate(self.plan.steps):
+            if checks and position == checks:
+                self.steps += [records.RaiseErrors(), *empty]
             if isinstance(step, KernelStep):
                 self._launch(step)
             elif isinstance(step, NestedCall):
@@ -86,8 +97,9 @@ class Builder:
             else:
                 self._host_call(step)
             self._free(last[position])
-        if any(self.device or kernel.checked for kernel in all_kernels(self.plan)):
+        if late and all_kernels(self.plan):
             self.steps.append(records.RaiseErrors())
+            self.steps += [] if self.device else empty
         self.steps += [
             records.Copy(identifier(m.target.name), self._value(m.value)) for m in self.plan.copies
         ]
@@ -231,7 +243,7 @@ class Builder:
         changed = [node for node in step.reads if node.name in kernel.written]
         updated = tuple(identifier(node.name) for node in changed if not isinstance(node, Computed))
         # A scatter stores nothing new; it writes to a tensor that it also reads.
-        device = (*step.stored, *changed)[0].device
+        device = next((node.device for node in (*step.stored, *changed)), torch.device("cpu"))
         self.steps.append(records.Launch(kernel, buffers, updated, device))
 
     def _host_call(self, step: HostCall) -> None:

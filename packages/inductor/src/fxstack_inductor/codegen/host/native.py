@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -153,6 +152,8 @@ class NativePrinter(CText):
                 self._check(record)
             case records.Free(names):
                 self._free(names)
+            case records.Empty():
+                self._empty()
             case records.RaiseErrors():
                 self.lock(True)
                 self.raise_errors()
@@ -260,7 +261,6 @@ class NativePrinter(CText):
         self.objects |= dict(zip(names, places, strict=True))
         if self.boxed and count:
             self.line(f"fx_take(arguments[0], {count}, &{places[0]});")
-            self.check(f"fx.PyList_SetSlice(arguments[0], 0, {count}, 0)")
             for name, place in zip(names, places, strict=True):
                 self.keep_alive(name, place)
         for is_tensor, group in groupby(program.parameters, key=program.inputs.__contains__):
@@ -419,20 +419,16 @@ class NativePrinter(CText):
     # --- the end ----------------------------------------------------------------------------------------
 
     def _free(self, names: Sequence[str]) -> None:
-        """Write the release of variables after their last use; keep the inputs for another run."""
+        """Write the release of variables after their last use."""
         self.release_rare(names)
-        self.release(name for name in names if name not in self._rerun_with)
+        self.release(names)
 
-    @cached_property
-    def _rerun_with(self) -> frozenset[str]:
-        """The parameters with which the program is run again if an index is out of range."""
-        keeps_inputs = self.boxed and self.reruns
-        return frozenset(map(identifier, self.steps.plan.program.parameters if keeps_inputs else ()))
-
-    @property
-    def reruns(self) -> bool:
-        """Whether the program is run again by eager if a kernel finds an index out of range."""
-        return any(isinstance(record, records.RaiseErrors) for record in self.steps.records)
+    def _empty(self) -> None:
+        """Write that the list of arguments is emptied."""
+        count = len(self.steps.plan.program.parameters)
+        if count:
+            self.lock(True)
+            self.check(f"fx.PyList_SetSlice(arguments[0], 0, {count}, 0)")
 
     def raise_errors(self) -> None:
         """Write the exit for an index out of range: the caller then runs the graph by ATen."""

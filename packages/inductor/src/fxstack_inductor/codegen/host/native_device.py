@@ -42,7 +42,7 @@ def native_device_program(
     plan: Plan, kernels: Mapping[str, TritonKernel], device: int, *, boxed: bool = False
 ) -> HostProgram:
     """Return the program of a plan on one ``device``; ``boxed``: the argument is one emptied list."""
-    steps = host_steps(plan, device=True)
+    steps = host_steps(plan, device=True, boxed=boxed)
     python = TritonPrinter(steps, {}, kernels=kernels)
     python.constants["aligned"] = aligned
     program = DevicePrinter(steps, python, boxed, device=device).program(BEFORE)
@@ -65,11 +65,6 @@ class DevicePrinter(NativePrinter):
         if any(record.device.type == "cuda" for record in launches(self.steps)):  # only tests launch on CPU
             self.check(f"fx.{STREAM}({self.device}, &stream)")
         self.line(f"Kernel* const* const k = (Kernel**)fx.PyBytes_AsString({self.bound(RECORDS)});")
-
-    @property
-    def reruns(self) -> bool:
-        """Return False: index checks are device assertions."""
-        return False
 
     def launch(self, record: records.Launch) -> None:
         """Write the launch of a kernel by its record, and copy updated copies back."""

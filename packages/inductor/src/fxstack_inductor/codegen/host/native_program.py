@@ -101,7 +101,7 @@ class BodyPrinter(NativePrinter):
         match record:
             case SymbolBinding() if record.symbol in self.given:
                 self.line(f"const int64_t {record.symbol} = {self.given[record.symbol]};")
-            case records.Restride() | records.RaiseErrors() | records.Return():
+            case records.Restride() | records.Empty() | records.RaiseErrors() | records.Return():
                 return
             case records.Borrow():
                 self._name_memory()

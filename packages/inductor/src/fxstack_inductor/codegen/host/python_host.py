@@ -93,7 +93,7 @@ class PythonPrinter(CodeWriter):
         names = ", ".join(map(identifier, steps.plan.program.parameters))
         head = [f"def call({names}):"]
         if boxed:
-            head = ["def call(inputs):", f"    [{names}] = inputs", "    inputs.clear()"]
+            head = ["def call(inputs):", f"    [{names}] = inputs"]
         self.head()
         if self.checks_numbers:
             for name in steps.plan.program.parameters:
@@ -140,6 +140,8 @@ class PythonPrinter(CodeWriter):
                 self._check(record)
             case records.Free(names):
                 self.line(f"del {', '.join(names)}")
+            case records.Empty():
+                self.line("inputs.clear()")
             case records.RaiseErrors():
                 self.raise_errors()
             case records.Copy(target, value):

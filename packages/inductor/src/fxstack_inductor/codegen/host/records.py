@@ -230,6 +230,11 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
+class Empty:
+    """Empty the list of arguments of a boxed program; before, the program can run again with them."""
+
+
+@dataclass(frozen=True, slots=True)
 class RaiseErrors:
     """Raise the error of a kernel or launch, if there was one."""
 
@@ -259,6 +264,7 @@ Record = (
     | Nested
     | Check
     | Free
+    | Empty
     | RaiseErrors
     | Copy
     | Return
@@ -310,6 +316,8 @@ def _show_record(record: Record) -> str:
             return f"check {name}"
         case Free(names):
             return f"free {_listed(names)}"
+        case Empty():
+            return "empty the list of arguments"
         case RaiseErrors():
             return "raise the error of a kernel"
         case Copy(target, value):

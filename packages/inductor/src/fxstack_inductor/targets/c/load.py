@@ -111,7 +111,7 @@ def _entry(
 
     def run(*args: Any) -> tuple[Any, ...]:
         """Run the program; after an index out of range, run the graph by ATen's operators."""
-        inputs = tuple(args[0]) if image.boxed else args
+        inputs = args[0] if image.boxed else args
         try:
             return direct(*args)
         except IndexOutOfRange:

@@ -6,6 +6,7 @@ In the examples, ``example`` compiles a function and prints what the pass change
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,18 +21,20 @@ from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import ExternCall, Layout
+from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.lower.nested.calls import NestedCall
 from fxstack_inductor.lower.nested.graphs import NestedGraph, NestedGraphs
 from fxstack_inductor.lower.nested.results import results_of
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
+from fxstack_inductor.schedule.check_first import check_first
 from fxstack_inductor.schedule.nested import takes_plain_operands, unbound_symbols, with_kernel_names
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
 from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import Body, Plan, all_bodies, all_kernels, show_plan
 from fxstack_inductor.targets.c.artifact import Lowered, kernels_of
-from fxstack_interchange.passes import Pass, run_passes
+from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 MIN_CALLS = 4
 """A graph without kernels gets a host program in C only if C speeds up at least this many calls."""
@@ -44,6 +47,8 @@ class CPrinting:
     plan: Plan
     options: InductorOptions
     boxed: bool
+    hints: Mapping[str, int]
+    """The symbolic sizes of the trace."""
     source: CSource | None = None
     """Set by ``print_kernels``; None before."""
     steps: HostSteps | None = None
@@ -67,6 +72,19 @@ class CPrinting:
         """The C of the kernels, for passes after ``print_kernels``."""
         assert self.source is not None
         return self.source
+
+
+def check_indices(state: CPrinting) -> CPrinting | NothingToDo:
+    """Check indices in kernels of their own at the start of a backward, which then frees its inputs as it goes.
+
+    >>> example("check_indices", lambda x, y, i: (x[i] + y[i.clamp(-9, 8)], y @ x), (99, 99), (99, 99), (2,))
+    + kernel_checks_0: add; reads arg2_1; stores
+    + kernel_checks_1: add; reads arg2_1; stores
+    """
+    if not state.boxed:
+        return NothingToDo("the caller keeps the inputs")
+    changed = check_first(state.plan, state.hints)
+    return changed if isinstance(changed, NothingToDo) else replace(state, plan=changed)
 
 
 def print_kernels(state: CPrinting) -> CPrinting:
@@ -96,7 +114,7 @@ def plan_host(state: CPrinting) -> CPrinting:
     ...
     + return mm_1
     """
-    return replace(state, steps=host_steps(state.plan))
+    return replace(state, steps=host_steps(state.plan, boxed=state.boxed))
 
 
 def print_host(state: CPrinting) -> CPrinting:
@@ -135,6 +153,7 @@ def text(state: CPrinting) -> str:
 
 
 C: Final = (
+    Pass("check_indices", check_indices),
     Pass("print_kernels", print_kernels),
     Pass("plan_host", plan_host),
     Pass("print_host", print_host),
@@ -155,12 +174,13 @@ def lower_c(
     functions = NestedFunctions(options) if functions is None else functions
     lowering = Lowering(graph_module, options, nested=functions.graphs)
     scheduled = plan(lower_by_passes(lowering), options)
-    state = run_passes("c", C, CPrinting(scheduled, options, boxed), text)
+    sizes = hints(node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder"))
+    state = run_passes("c", C, CPrinting(scheduled, options, boxed, sizes), text)
     assert state.program is not None
     needed = state.program.native or bool(state.kernels) or state.draws
     c = state.c.text if needed else ""
     return Lowered(
-        scheduled, c, state.program, state.c.functions, graph_module, options, functions.lowered_of
+        state.plan, c, state.program, state.c.functions, graph_module, options, functions.lowered_of
     )
 
 

@@ -21,11 +21,13 @@ class CTarget(Target):
     writes_repros = True
     has_images = True
 
-    def lower(self, graph_module: GraphModule, options: InductorOptions, name: str) -> Lowered:
+    def lower(
+        self, graph_module: GraphModule, options: InductorOptions, name: str, *, boxed: bool = False
+    ) -> Lowered:
         """Return the generated C; ``name`` must be "cpu"."""
         if name != self.device:
             raise ValueError(f"target {name!r}: the C compiler decides for which CPU it compiles, say 'cpu'")
-        return lower_c(graph_module, options)
+        return lower_c(graph_module, options, boxed=boxed)
 
     def load(self, graph_module: GraphModule, options: InductorOptions, *, boxed: bool) -> Compiled:
         return load_c(graph_module, options, boxed=boxed)

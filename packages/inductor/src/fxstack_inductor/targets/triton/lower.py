@@ -158,7 +158,7 @@ def plan_host(state: TritonPrinting) -> TritonPrinting:
     ...
     + return exp__0
     """
-    return replace(state, steps=host_steps(state.plan, device=True))
+    return replace(state, steps=host_steps(state.plan, device=True, boxed=state.boxed))
 
 
 def print_host(state: TritonPrinting) -> TritonPrinting:

@@ -21,8 +21,10 @@ class TritonTarget(Target):
     passes = TRITON
     has_attention = True
 
-    def lower(self, graph_module: GraphModule, options: InductorOptions, name: str) -> LoweredTriton:
-        return lower_triton(graph_module, options, target=name)
+    def lower(
+        self, graph_module: GraphModule, options: InductorOptions, name: str, *, boxed: bool = False
+    ) -> LoweredTriton:
+        return lower_triton(graph_module, options, target=name, boxed=boxed)
 
     def load(self, graph_module: GraphModule, options: InductorOptions, *, boxed: bool) -> Compiled:
         call = compile_for_device(graph_module, options, boxed=boxed)
