@@ -1,14 +1,15 @@
 """The predicted peak of a compiled step is what torch's allocator sees."""
 
+import peaks
 import pytest
 import torch
+import zoo
 from torch import nn
 
 import fxstack
 from fxstack.memory import compiled_memory
 from fxstack_inductor.runtime.arena import shared_pool
 from fxstack_partition import Measured, PartitionOptions, partition, simulate
-from fxstack_partition.budgets.measure import peak_of_events
 
 
 class Branches(nn.Module):
@@ -64,13 +65,8 @@ def measured_and_predicted(name):
 
     step()
     model.zero_grad(set_to_none=True)
-    retained = sum(block.memory.nbytes for block in shared_pool().free)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profiler:
-        step()
     options = PartitionOptions(runtime=compiled_memory, scratch=Measured().scratch)
-    return peak_of_events(profiler) + retained, simulate(parts[0], options).peak
+    return peaks.allocated_peak(step), simulate(parts[0], options).peak
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -83,3 +79,14 @@ def test_a_compiled_forward_does_not_pile_up_what_its_backward_does_not_need():
     """Two of the four products at a time, and blocks of whole pages."""
     measured, _ = measured_and_predicted("branches")
     assert measured < 2.5 * 256 * 512 * 4
+
+
+def peak(name, system):
+    """The peak of a step; blocks that other tests have left count for nobody."""
+    shared_pool().free.clear()
+    return peaks.measure(name, system)["allocated"]
+
+
+@pytest.mark.parametrize("name", zoo.CASES)
+def test_a_training_step_peaks_no_higher_than_eager_s(name):
+    assert peak(name, "fxstack") <= 1.01 * peak(name, "eager")

@@ -6,7 +6,7 @@ a compiled step.
 
 from __future__ import annotations
 
-from fxstack_inductor import Lowered, lower, memory_timeline
+from fxstack_inductor import InductorOptions, Lowered, lower, memory_timeline
 from fxstack_interchange import Stage, StageGraph
 from fxstack_partition import PartitionOptions, StageMemory
 
@@ -17,7 +17,8 @@ def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory
     Raises:
         NotLowered: if the stage has an operator that the backend runs in eager.
     """
-    lowered = lower(stage.graph_module, boxed=stage.signature.stage is Stage.BACKWARD)
+    boxed = stage.signature.stage is Stage.BACKWARD
+    lowered = lower(stage.graph_module, (), InductorOptions(keep_memory=False), boxed=boxed)
     if not isinstance(lowered, Lowered):
         msg = "memory is described for CPU only"
         raise TypeError(msg)

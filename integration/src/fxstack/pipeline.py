@@ -178,6 +178,7 @@ class Compilation:
     ) -> Compiled:
         """Compile by inductor. A graph that inductor cannot express runs in eager torch, after a warning."""
         inductor = self.options.inductor
+        inductor = inductor if inference else replace(inductor, keep_memory=False)
         try:
             with self.log.measure("inductor", self.number):
                 compiled = compile_graph(

@@ -32,6 +32,11 @@ class InductorOptions:
     """Folder of the cache on disk."""
     cache_limit: int = 2 << 30
     """Largest size of the cache on disk in bytes."""
+    keep_memory: bool = True
+    """Keep the memory of intermediate tensors on the CPU for the next call; False: only that of small ones.
+
+    It adds to the peak of a program that holds other tensors in between: ``fxstack.compile`` keeps only small ones in training.
+    """
     use_cache: bool = True
     """Keep compiled kernels and programs on disk."""
     compiler: str | None = None

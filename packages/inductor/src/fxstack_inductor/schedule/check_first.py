@@ -77,7 +77,7 @@ def _alone(kernel: Kernel, needed: Sequence[int]) -> Kernel:
     places = [0] * len(kernel.values)
     for place, position in enumerate(needed):
         places[position] = place
-    names: dict[Var, Expr | int] = {
+    names: dict[Var, Expr] = {
         var: value_var(f"v{places[k]}") for k in needed for var in value_var(f"v{k}").variables
     }
     values = tuple(
@@ -112,7 +112,7 @@ def _is_small(kernels: Collection[Kernel], plan: Plan, hints: Mapping[str, int])
     known = {size for size in (*points, *map(extent, inputs)) if all(v.name in hints for v in size.variables)}
     if not known.issuperset(points):
         return False
-    held = sum(extent(n).evaluate(hints) * n.dtype.itemsize for n in inputs if extent(n) in known)
+    held: int = sum(extent(n).evaluate(hints) * n.dtype.itemsize for n in inputs if extent(n) in known)
     return held >= SHARE * 8 * sum(size.evaluate(hints) for size in points)
 
 

@@ -12,6 +12,8 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 from operator import attrgetter
 
 from fxstack_inductor.ir.expr import Expr
@@ -26,6 +28,8 @@ from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 ALIGNMENT = 64
 """Bytes to which every tensor in the arena is aligned: a cache line, and the widest vector."""
 ADDMM = find_overload("addmm.default")
+LARGE = 256
+"""A tensor is large if it has at least one of this many bytes of the arena."""
 SEE_STORAGE = frozenset(
     find_overload(f"{name}.default")
     for name in (
@@ -93,11 +97,33 @@ def slots(plan: Plan) -> dict[Node, Slot]:
             # The result may be a view of an argument, and a view may outlive the call.
             outside |= {base_of(node) for node in step.reads}
     group = _groups(plan, {node: last[node] for node in first if node not in outside})
-    return {
+    found = {
         node: Slot(node.name, node.layout, extent(node), start, last[node], group.get(node, ""))
         for node, start in first.items()
         if node not in outside
     }
+    large = inf if plan.keeps_memory else _bound_of_large([*found.values()])
+    return {node: slot for node, slot in found.items() if slot.group or _bytes(node) < large}
+
+
+def _bytes(node: Node) -> int:
+    """Return the bytes of a tensor; 0 for symbolic sizes."""
+    size: int = node.dtype.itemsize
+    return (extent(node).as_int() or 0) * size
+
+
+def _bound_of_large(inside: Sequence[Slot]) -> float:
+    """Return the bytes from which tensors are allocated by themselves, and freed after their last use.
+
+    The arena is there during the whole step: in training it adds to the saved tensors and to the gradients, although the
+    step seldom needs it most when these are most. The gradient of the logits, for example, is used when no other is made.
+    """
+    change = [0] * (max((slot.last for slot in inside), default=-1) + 2)
+    for slot in inside:
+        size = (slot.elements.as_int() or 0) * slot.layout.dtype.itemsize
+        change[slot.first] += size
+        change[slot.last + 1] -= size
+    return max(accumulate(change)) / LARGE
 
 
 def added_to(step: Step) -> Node | None:

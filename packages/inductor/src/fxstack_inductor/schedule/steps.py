@@ -66,6 +66,10 @@ class Plan:
     """Pairs of tensors that fusion refused to compute in one kernel, with the reason."""
     copies: tuple[Mutation, ...]
     """Mutations that no kernel performs; the host copies them."""
+    boxed: bool = False
+    """Whether the program's argument is one list, which it empties: inputs can be freed after their last use."""
+    keeps_memory: bool = True
+    """Whether the memory of large tensors that die in the call is kept for the next call."""
 
     __repr__ = short_repr
 

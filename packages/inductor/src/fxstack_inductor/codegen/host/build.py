@@ -30,15 +30,12 @@ BERNOULLI = records.Variable("bernoulli")
 """The target of calls that ``runtime.dropout.bernoulli`` replaces."""
 
 
-def host_steps(
-    plan: Plan, *, device: bool = False, draws: bool = True, boxed: bool = False
-) -> records.HostSteps:
+def host_steps(plan: Plan, *, device: bool = False, draws: bool = True) -> records.HostSteps:
     """Return the records of the host program for ``plan``; the pass ``plan_host`` of a target calls this.
 
-    ``device``: the program is for a GPU and has no arena. ``draws``: ``runtime.dropout`` is linked. ``boxed``: the
-    program's argument is one list, which it empties.
+    ``device``: the program is for a GPU and has no arena. ``draws``: ``runtime.dropout`` is linked.
     """
-    return Builder(plan, device, draws and not device, boxed=boxed).run()
+    return Builder(plan, device, draws and not device).run()
 
 
 def body_steps(body: Body) -> records.HostSteps:
@@ -55,8 +52,6 @@ class Builder:
     """Whether the program is for a GPU; it then has no arena."""
     draws: bool
     """Whether ``runtime.dropout`` draws the random bits of dropout."""
-    boxed: bool = False
-    """Whether the program's argument is one list, which it empties."""
     is_body: bool = False
     """Whether the records are those of a function, whose results may lie within other tensors."""
     steps: list[records.Record] = field(default_factory=list)
@@ -78,7 +73,7 @@ class Builder:
         self._restrides()
         checks = sum(isinstance(step, KernelStep) and step.kernel.only_checks for step in self.plan.steps)
         late = self.device or any(k.checked and not k.only_checks for k in all_kernels(self.plan))
-        empty = [records.Empty()] if self.boxed else []
+        empty = [records.Empty()] if self.plan.boxed else []
         self.steps += empty if not checks and (self.device or not late) else []
         if self.arena:
             self.steps.append(records.Borrow())

@@ -42,7 +42,7 @@ def native_device_program(
     plan: Plan, kernels: Mapping[str, TritonKernel], device: int, *, boxed: bool = False
 ) -> HostProgram:
     """Return the program of a plan on one ``device``; ``boxed``: the argument is one emptied list."""
-    steps = host_steps(plan, device=True, boxed=boxed)
+    steps = host_steps(replace(plan, boxed=boxed), device=True)
     python = TritonPrinter(steps, {}, kernels=kernels)
     python.constants["aligned"] = aligned
     program = DevicePrinter(steps, python, boxed, device=device).program(BEFORE)

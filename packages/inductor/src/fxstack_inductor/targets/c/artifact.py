@@ -76,7 +76,7 @@ class Lowered:
     def host(self) -> str:
         """The host program as Python; a native host program does the same."""
         if self.program.native:
-            return host_program(host_steps(self.plan), self.functions).source
+            return host_program(host_steps(self.plan), self.functions, boxed=self.plan.boxed).source
         return self.program.source
 
 

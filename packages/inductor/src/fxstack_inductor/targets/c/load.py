@@ -16,7 +16,7 @@ from fxstack_inductor.codegen.host.python_host import link_constants
 from fxstack_inductor.errors import CompilerFailedError, IndexOutOfRange, NoCompilerError
 from fxstack_inductor.failures import about
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.runtime.arena import Workspace, flat, shared_pool
+from fxstack_inductor.runtime.arena import Workspace, flat, settle_allocator, shared_pool
 from fxstack_inductor.runtime.dropout import DRAW, bernoulli
 from fxstack_inductor.runtime.loader import functions_of, load_library
 from fxstack_inductor.runtime.native import bind, pack
@@ -38,6 +38,7 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     Raises:
         NoCompilerError: the library is not in the cache, and there is no C compiler.
     """
+    settle_allocator()
     library = load_library(image.text, options) if image.text else None
     program = image.program
     packing = pack if program.native else flat

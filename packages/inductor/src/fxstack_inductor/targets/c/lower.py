@@ -42,11 +42,10 @@ MIN_CALLS = 4
 
 @dataclass(frozen=True, slots=True)
 class CPrinting:
-    """A schedule between two passes. ``boxed``: the program takes one list."""
+    """A schedule between two passes."""
 
     plan: Plan
     options: InductorOptions
-    boxed: bool
     hints: Mapping[str, int]
     """The symbolic sizes of the trace."""
     source: CSource | None = None
@@ -81,7 +80,7 @@ def check_indices(state: CPrinting) -> CPrinting | NothingToDo:
     + kernel_checks_0: add; reads arg2_1; stores
     + kernel_checks_1: add; reads arg2_1; stores
     """
-    if not state.boxed:
+    if not state.plan.boxed:
         return NothingToDo("the caller keeps the inputs")
     changed = check_first(state.plan, state.hints)
     return changed if isinstance(changed, NothingToDo) else replace(state, plan=changed)
@@ -114,7 +113,7 @@ def plan_host(state: CPrinting) -> CPrinting:
     ...
     + return mm_1
     """
-    return replace(state, steps=host_steps(state.plan, boxed=state.boxed))
+    return replace(state, steps=host_steps(state.plan))
 
 
 def print_host(state: CPrinting) -> CPrinting:
@@ -134,9 +133,9 @@ def print_host(state: CPrinting) -> CPrinting:
     loops = any(isinstance(step, NestedCall) for step in state.plan.steps)
     if not (state.kernels or calls >= MIN_CALLS or loops) or native_refusal(state.options) is not None:
         checked = state.options.nan_asserts
-        program = host_program(state.steps, source.functions, boxed=state.boxed, checks_numbers=checked)
+        program = host_program(state.steps, source.functions, boxed=state.plan.boxed, checks_numbers=checked)
         return replace(state, program=program)
-    return replace(state, program=native_program(state.steps, source, boxed=state.boxed))
+    return replace(state, program=native_program(state.steps, source, boxed=state.plan.boxed))
 
 
 def text(state: CPrinting) -> str:
@@ -174,8 +173,9 @@ def lower_c(
     functions = NestedFunctions(options) if functions is None else functions
     lowering = Lowering(graph_module, options, nested=functions.graphs)
     scheduled = plan(lower_by_passes(lowering), options)
+    scheduled = replace(scheduled, boxed=boxed, keeps_memory=options.keep_memory)
     sizes = hints(node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder"))
-    state = run_passes("c", C, CPrinting(scheduled, options, boxed, sizes), text)
+    state = run_passes("c", C, CPrinting(scheduled, options, sizes), text)
     assert state.program is not None
     needed = state.program.native or bool(state.kernels) or state.draws
     c = state.c.text if needed else ""

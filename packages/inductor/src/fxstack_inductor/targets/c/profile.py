@@ -64,7 +64,7 @@ def profile_steps(lowered: Lowered, *, boxed: bool) -> Profiled:
     kernels = [step.kernel for step in plan.steps if isinstance(step, KernelStep)]
     random = any(draws_bernoulli(step) for step in plan.steps)
     source = c_source(kernels, lowered.options, random=random)
-    printer = _TimingPrinter(host_steps(plan, boxed=boxed), source.functions)
+    printer = _TimingPrinter(host_steps(replace(plan, boxed=boxed)), source.functions)
     printer.constants.update(clock=perf_counter, spent=spent)
     program = printer.program(boxed=boxed)
     text = source.text if kernels or random else ""

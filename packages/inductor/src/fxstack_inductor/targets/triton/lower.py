@@ -77,6 +77,7 @@ def lower_triton(
     scheduled, configs = _plan(graph_module, options, kernel_target, gpu_of(target))
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     boxed = boxed and not (records_graphs(options) and graph_refusal(scheduled) is None)
+    scheduled = replace(scheduled, boxed=boxed)
     kernels = tuple(step.kernel for step in scheduled.steps if isinstance(step, KernelStep))
     state = TritonPrinting(
         scheduled, kernels, configs, values, interpreted=interpreted, boxed=boxed, wide=wide
@@ -158,7 +159,7 @@ def plan_host(state: TritonPrinting) -> TritonPrinting:
     ...
     + return exp__0
     """
-    return replace(state, steps=host_steps(state.plan, device=True, boxed=state.boxed))
+    return replace(state, steps=host_steps(state.plan, device=True))
 
 
 def print_host(state: TritonPrinting) -> TritonPrinting:
