@@ -1,7 +1,10 @@
 """The source of a graph's code is there for tracebacks as long as the code, and then gone."""
 
+import copy
 import gc
 import linecache
+import operator
+import pickle
 import traceback
 
 import torch
@@ -15,9 +18,9 @@ def program(x):
     return x.view(7) + 1
 
 
-def made():
+def made(**how):
     traced = symbolic_trace(program)
-    return make_graph_module(traced, traced.graph, "Own")
+    return make_graph_module(traced, traced.graph, "Own", **how)
 
 
 def is_kept(name):
@@ -52,3 +55,24 @@ def test_a_traceback_keeps_it():
 
 def test_it_is_the_module_that_torch_makes():
     assert type(made()).__name__ == "Own" and made()(torch.ones(7)).tolist() == [2.0] * 7
+
+
+def test_deferred_code_is_made_when_it_is_needed():
+    module = made(deferred=True)
+    assert "_code" not in vars(module)
+    assert type(module).__name__ == "Own" and module(torch.ones(7)).tolist() == [2.0] * 7
+    name = type(module).forward.__code__.co_filename
+    assert is_kept(name) == (True, True)
+    del module
+    gc.collect()
+    assert is_kept(name) == (False, False)
+
+
+def test_deferred_code_follows_the_graph():
+    module = made(deferred=True)
+    last = next(node for node in module.graph.nodes if node.target is operator.add)
+    last.update_arg(1, 5)
+    module.recompile()
+    assert module(torch.ones(7)).tolist() == [6.0] * 7
+    assert pickle.loads(pickle.dumps(module))(torch.ones(7)).tolist() == [6.0] * 7
+    assert copy.deepcopy(module)(torch.ones(7)).tolist() == [6.0] * 7

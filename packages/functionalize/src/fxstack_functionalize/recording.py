@@ -294,6 +294,10 @@ class RecordingMode(ProxyTorchDispatchMode):
             return entry.proxy.node
         if value is None or isinstance(value, SCALARS):
             return value
+        if isinstance(value, torch.SymFloat) and not (value.node.constant or value.node.expr.is_number):
+            tracked = self.tracer.symnode_tracker.get(value)
+            if tracked is not None:
+                return tracked.force().node
         if isinstance(value, (list, tuple)):
             return type(value)([self._node_of(item) for item in value])
         raise _NotSimple

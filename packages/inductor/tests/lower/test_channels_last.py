@@ -8,12 +8,15 @@ from inductor_checks import TABLE
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph
+from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.rewrites.channels_last import channels_last
 from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.targets.c.lower import lower_c
 from fxstack_inductor.targets.triton.lower import lower_triton
 
 F = torch.nn.functional
 HALF = torch.bfloat16
+MM = torch.ops.aten.mm.default
 
 
 def randn(*shape, dtype=HALF):
@@ -156,11 +159,38 @@ def test_on_a_cpu_convolutions_of_single_points_are_products(dtype):
     inputs = [t.to(dtype) for t in (X, W, B)]
     fn = lambda x, w, b: points(x.float(), w, b.float()).to(dtype)
     check(fn, *inputs)
-    graph, changed = converted(fn, *inputs)
-    assert len(changed.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)) == 6
+    graph, _ = converted(fn, *inputs)
+    steps = lower_c(graph, InductorOptions()).plan.steps
+    assert [step.target for step in steps if isinstance(step, ExternCall)].count(MM) == 6
     torch.testing.assert_close(
         compile_graph(graph, inputs, inference=True)(*inputs)[0], fn(*inputs), rtol=2e-2, atol=1e-3
     )
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_products_of_images_of_any_size_and_of_views(batch, size):
+    x, w, b = randn(batch, 16, size, size + 1, dtype=torch.float32), W.float()[:, :, :1, :1], B.float()
+    layout = {"memory_format": torch.channels_last}
+    fn = lambda x, w, b: F.conv2d(F.conv2d(x[:, 4:12].contiguous(**layout), w, b), w.flip(0)) + 1
+    graph, _ = converted(fn, x, w, b)
+    torch.testing.assert_close(compile_graph(graph, (x, w, b), inference=True)(x, w, b)[0], fn(x, w, b))
+
+
+@pytest.mark.parametrize("operator", [torch.relu, torch.add, torch.div, torch.atan2, torch.gt])
+def test_layouts_of_pointwise_results_are_those_of_fake_kernels(operator):
+    count = 1 if operator is torch.relu else 2
+    fn = lambda x, w: operator(*[deep(x, w), deep(x, w).half().float()][:count]).sum(3)
+    _, changed = converted(fn, X.float(), W.float())
+    for node in changed.graph.nodes:
+        if node.op == "call_function":
+            value = node.meta["val"]
+            with value.fake_mode:
+                again = node.target(
+                    *torch.fx.map_arg(node.args, lambda n: n.meta["val"]),
+                    **torch.fx.map_arg(node.kwargs, lambda n: n.meta["val"]),
+                )
+            assert (again.stride(), again.dtype) == (value.stride(), value.dtype)
 
 
 @pytest.mark.parametrize("chosen", [True, False])

@@ -19,17 +19,33 @@ from torch.nn import Module
 from fxstack_interchange import torch_compat
 
 
+class _DeferredModule(torch_compat.LazyGraphModule):
+    """A graph module that generates its code when the module is first called, printed or pickled."""
+
+    def _real_recompile(self) -> Any:
+        code = super()._real_recompile()
+        _free_text_with_code(self)
+        return code
+
+
 def make_graph_module(
-    root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
+    root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule", *, deferred: bool = False
 ) -> GraphModule:
     """Return ``GraphModule(root, graph, class_name)`` whose source text is freed with its code object.
 
-    Packages call this in place of the constructor.
+    Packages call this in place of the constructor. ``deferred``: generate the code when it is first needed. Generating
+    takes longer than copying the graph, and nobody calls most of the graphs between two passes.
     """
+    if deferred:
+        return _DeferredModule(root, graph, class_name)
     module = GraphModule(root, graph, class_name)
+    _free_text_with_code(module)
+    return module
+
+
+def _free_text_with_code(module: GraphModule) -> None:
     code = type(module).forward.__code__
     weakref.finalize(code, _forget, code.co_filename).atexit = False
-    return module
 
 
 def copied_graph(module: GraphModule) -> tuple[Graph, dict[Node, Node]]:

@@ -22,7 +22,10 @@ NAMES = {
             _AutoDispatchBelowADInplaceOrView _AutoDispatchBelowAutograd _after_ADInplaceOrView_keyset
         """
     },
-    "calls of torch's own Python": {"torch.fx.graph_module": "_loader=graph_module_loader"},
+    "calls of torch's own Python": {
+        "torch.fx._lazy_graph_module": "_LazyGraphModule",
+        "torch.fx.graph_module": "_loader=graph_module_loader",
+    },
     "higher-order operators": {
         "torch": "_higher_order_ops=higher_order_ops_package",
         "torch._higher_order_ops.effects": "has_effects",

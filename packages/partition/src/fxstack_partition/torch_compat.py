@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 NAMES = {
-    "calls of torch's own Python": {"torch.fx._lazy_graph_module": "_LazyGraphModule"},
     "higher-order operators": {
         "torch._ops": "HigherOrderOperator",
         "torch._prims.rng_prims": "run_and_save_rng_state run_with_rng_state",

@@ -19,7 +19,7 @@ import torch
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput, RestartTraceError
 from fxstack_functionalize.tracer.symbols import is_evaluable
-from fxstack_functionalize.views.differentiable_bases import find_root, inputs_sharing_root
+from fxstack_functionalize.views.differentiable_bases import find_root, inputs_by_root, root_of
 from fxstack_interchange import InputKind
 
 Group = tuple[int, ...]
@@ -55,8 +55,9 @@ def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> 
             group_of = together.get(_storage_of(captured, index))
             if group_of is not None:
                 group_of.add(index)
+    roots = inputs_by_root(captured)
     for index in changed:
-        relatives = inputs_sharing_root(captured, index)
+        relatives = roots.get(id(root_of(captured.inputs[index].fake)), set())
         all_of_them = together.get(_storage_of(captured, index), set()) | relatives
         if relatives and not isinstance(find_root(captured, all_of_them), str):
             together[_storage_of(captured, index)] = all_of_them

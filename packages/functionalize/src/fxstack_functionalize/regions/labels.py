@@ -40,11 +40,12 @@ def label_of(node: Node) -> Hashable:
     """
     if not _is_allowed(node) or "recompute" in node.meta or "unbacked_bindings" in node.meta:
         raise UnlabelledError
+    operand_kind = _kind_of_container if node.target is operator.getitem else kind_of
     return (
         node.op,
         node.target,
-        arguments(node.args, lambda used: kind_of(used.meta.get("val"))),
-        arguments(node.kwargs, lambda used: kind_of(used.meta.get("val"))),
+        arguments(node.args, lambda used: operand_kind(used.meta.get("val"))),
+        arguments(node.kwargs, lambda used: operand_kind(used.meta.get("val"))),
         kind_of(node.meta.get("val")),
         repr(node.meta.get("custom")),
     )
@@ -105,6 +106,11 @@ def kind_of(value: object) -> Hashable:
     if isinstance(value, (list, tuple)):
         return ("tuple", *map(kind_of, value))
     raise UnlabelledError
+
+
+def _kind_of_container(value: object) -> Hashable:
+    """Return the kind of an operand of ``getitem``, of a list without its items: each item of a long list has a node."""
+    return ("items", len(value)) if isinstance(value, (list, tuple)) else kind_of(value)
 
 
 def tensor_kind(value: torch.Tensor) -> Hashable:

@@ -58,7 +58,7 @@ def with_signature(
         node.meta = {key: value for key, value in node.meta.items() if key in KEPT_METADATA}
         if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)
-    module = make_graph_module(session.tracer.root, graph)
+    module = make_graph_module(session.tracer.root, graph, deferred=True)
     signature = GraphSignature(
         stage,
         inputs=_input_specs(session, slots),
@@ -144,7 +144,7 @@ def with_graph(
     names = {old.name: new.name for old, new in copies.items()}
     outputs = tuple(replace(spec, name=names.get(str(spec.name))) for spec in stage.signature.outputs)
     signature = replace(stage.signature, inputs=tuple(inputs), outputs=outputs)
-    return StageGraph(make_graph_module(stage.graph_module, graph), signature)
+    return StageGraph(make_graph_module(stage.graph_module, graph, deferred=True), signature)
 
 
 def has_effect(node: Node) -> bool:

@@ -57,18 +57,13 @@ def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
     return root
 
 
-def inputs_sharing_root(captured: Captured, index: int) -> set[int]:
-    """Return the inputs, ``index`` included, that are views of the root of input ``index``.
-
-    Empty if no other input is a view of this root, or the root has no gradient.
-    """
-    root = root_of(captured.inputs[index].fake)
-    relatives = {
-        position
-        for position, spec in enumerate(captured.inputs)
-        if isinstance(spec.fake, torch.Tensor) and root_of(spec.fake) is root
-    }
-    return relatives if len(relatives) > 1 and root.requires_grad else set()
+def inputs_by_root(captured: Captured) -> dict[int, set[int]]:
+    """Return the inputs that are views of one root with a gradient, two or more, by the id of the root."""
+    found: dict[int, set[int]] = {}
+    for position, spec in enumerate(captured.inputs):
+        if isinstance(spec.fake, torch.Tensor) and (root := root_of(spec.fake)).requires_grad:
+            found.setdefault(id(root), set()).add(position)
+    return {root: inputs for root, inputs in found.items() if len(inputs) > 1}
 
 
 def derive_view(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> torch.Tensor:

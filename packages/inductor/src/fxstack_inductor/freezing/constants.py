@@ -176,7 +176,7 @@ def _graph_of(graph_module: GraphModule, parameters: list[FxNode], results: list
     for node in (*parameters, *(n for n in _behind(results) if n.op != "placeholder")):
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in results))
-    return make_graph_module(graph_module, graph)
+    return make_graph_module(graph_module, graph, deferred=True)
 
 
 def _rest(
@@ -200,7 +200,7 @@ def _rest(
     for node in graph_module.graph.nodes:
         if node not in copies and (node in needed or not _removable(node)):
             copies[node] = graph.node_copy(node, lookup)
-    return make_graph_module(graph_module, graph), arguments
+    return make_graph_module(graph_module, graph, deferred=True), arguments
 
 
 def _removable(node: FxNode) -> bool:

@@ -189,7 +189,7 @@ def freeze(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled
     gives.
     """
     graph, _ = copied_graph(graph_module)
-    copy = make_graph_module(graph_module, graph)
+    copy = make_graph_module(graph_module, graph, deferred=True)
     parts = run_passes("freeze", FREEZE, Freezing(copy), text).parts
     if parts is None:
         return compiler(graph_module)

@@ -247,6 +247,16 @@ class View(Node):
     base: Node
     coords: tuple[Expr, ...]
     """Coordinates in ``base``, as expressions of the view's own ``index``."""
+    window: tuple[Layout, Layout, tuple[Node, Expr] | None] | None = field(default=None, init=False)
+    """The last result of ``lower.layouts.strided_view``, and the layouts of view and base that it holds for."""
+
+    @property
+    def memory(self) -> Node:
+        """The tensor behind all views."""
+        node: Node = self
+        while isinstance(node, View):
+            node = node.base
+        return node
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

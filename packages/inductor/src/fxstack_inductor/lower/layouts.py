@@ -71,6 +71,13 @@ def strided_view(view: View) -> tuple[Node, Expr] | None:
 
     Such a view needs no copy for an ATen call: ``as_strided`` makes it.
     """
+    base = view.memory
+    if view.window is None or view.window[0] is not view.layout or view.window[1] is not base.layout:
+        view.window = view.layout, base.layout, _strided_view(view)
+    return view.window[2]
+
+
+def _strided_view(view: View) -> tuple[Node, Expr] | None:
     base, coords = resolve(view, view.index)
     if isinstance(base, View):
         return None

@@ -21,6 +21,7 @@ from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rewrites.accumulate import accumulate_products as rewrite_sums
 from fxstack_inductor.lower.rewrites.channels_last import channels_last
+from fxstack_inductor.lower.rewrites.point_products import point_products
 from fxstack_inductor.lower.rewrites.shared_operands import share_operands as share_equal
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
@@ -115,7 +116,9 @@ def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
     changed = channels_last(state.graph_module, state.target.device)
     if changed is state.graph_module:
         return NothingToDo("no convolutions of images for which the layout pays, or too many copies")
-    return replace(state, graph_module=changed)
+    if state.target.many_threads:
+        return replace(state, graph_module=changed)
+    return replace(state, graph_module=changed, chosen={**point_products(changed), **state.chosen})
 
 
 def lower_operators(state: Lowering) -> Lowering:

@@ -92,25 +92,38 @@ def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: obje
 
 
 def refused_ranges(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object, known: set[object]
 ) -> Iterator[tuple[torch.SymFloat, float]]:
     """Yield (symbolic float, bound) for each float that eager refuses if it exceeds the range of a dtype.
 
     A number that becomes a tensor's element must be within the range of the tensor's dtype. The caller guards the
-    bound.
+    bound. ``known`` receives the calls whose ranges have been yielded: an optimizer makes one call for each parameter.
     """
     leaves = tree_leaves((args, kwargs))
-    numbers = [leaf for leaf in leaves if type(leaf) is torch.SymFloat and leaf.node.hint is not None]
+    floats = [leaf for leaf in leaves if type(leaf) is torch.SymFloat and leaf.node.hint is not None]
+    numbers = {number.node.expr: number for number in floats}  # a list for ``_foreach`` repeats one number
     if not numbers:
         return
     dtypes = {tensor.dtype for tensor in _tensors((args, kwargs, result))} | {torch.float32}
     largest = sorted(bound for dtype in dtypes if (bound := _largest(dtype)) < _LARGEST_FLOAT)
-    for number in numbers:
+    kinds = tuple(map(_kind, leaves))
+    for expression, number in numbers.items():
+        call = func, expression, kinds
+        if call in known:
+            continue
+        known.add(call)
         for bound in largest:
-            positional, keywords = tree_map(partial(_replaced, number, 2 * bound), (tuple(args), kwargs))
+            positional, keywords = tree_map(partial(_replaced, expression, 2 * bound), (tuple(args), kwargs))
             if refuses(func, positional, keywords, result):
                 yield number, bound
                 break
+
+
+def _kind(leaf: object) -> object:
+    """Return all of an argument that may decide whether eager refuses a number beside it."""
+    if isinstance(leaf, Tensor):
+        return leaf.dtype, leaf.dim() > 0
+    return leaf.node.expr if isinstance(leaf, _SYMBOLIC) else (type(leaf), repr(leaf))
 
 
 def _largest(dtype: torch.dtype) -> float:
@@ -120,8 +133,8 @@ def _largest(dtype: torch.dtype) -> float:
     return float(torch.iinfo(dtype).max) if dtype in _INTEGERS else _LARGEST_FLOAT
 
 
-def _replaced(number: object, by: float, value: object) -> object:
-    return by if value is number else value
+def _replaced(expression: object, by: float, value: object) -> object:
+    return by if isinstance(value, torch.SymFloat) and value.node.expr == expression else value
 
 
 class _UnknownSizeError(Exception):

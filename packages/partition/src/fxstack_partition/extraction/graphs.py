@@ -24,12 +24,12 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
+from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.joint.index_graph import IndexGraph, SizeOf, free_symbols
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.narrow import narrow_dtype
 from fxstack_partition.joint.rng_replay import draw_and_save_state, replay_draw
 from fxstack_partition.ordering.plan import Plan
-from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
 
 _set = object.__setattr__
 """Set an attribute directly: ``Node.__setattr__`` would update the tables of the node's graph."""
@@ -175,7 +175,7 @@ def forward_graph(
     inputs = tuple(facts.input_specs[node] for node in facts.primals)
     symbols = facts.graph.signature.symbols
     stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), symbols)
-    module = _LazyGraphModule(facts.graph.graph_module, graph, "Forward")
+    module = make_graph_module(facts.graph.graph_module, graph, "Forward", deferred=True)
     return StageGraph(module, stage), tuple(items)
 
 
@@ -249,4 +249,6 @@ def backward_graph(
     mentioned = {name for value in node_values for name in free_symbols(value)}
     symbols = tuple(s for s in declared if s.name in mentioned)
     signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
-    return StageGraph(_LazyGraphModule(facts.graph.graph_module, graph, "Backward"), signature)
+    return StageGraph(
+        make_graph_module(facts.graph.graph_module, graph, "Backward", deferred=True), signature
+    )

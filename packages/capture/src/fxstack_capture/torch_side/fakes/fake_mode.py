@@ -106,6 +106,8 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         """Nesting depth of ``_dispatch_in_torch``. Torch makes the calls inside of it, not the program."""
         self._refusals = 0
         """Number of calls so far that eager would reject."""
+        self._ranges: set[object] = set()
+        """The calls for whose numbers ``refused_ranges`` has been asked."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
         _share_rules()
@@ -217,7 +219,7 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         """
         if not refuses(func, args, kwargs, result):
             if self.shape_env is not None and not self._torch_depth:
-                for number, largest in refused_ranges(func, args, kwargs, result):
+                for number, largest in refused_ranges(func, args, kwargs, result, self._ranges):
                     bool(number <= largest)  # adds a guard, because the next call may have another number
                     bool(number >= -largest)
             return

@@ -28,7 +28,7 @@ def numbers_on_device(graph_module: GraphModule) -> GraphModule:
     graph, copies = copied_graph(graph_module)
     for node in numbers:
         _move(graph, copies[node], {user.name for user in node.users if _on_gpu(user)})
-    return make_graph_module(graph_module, graph)
+    return make_graph_module(graph_module, graph, deferred=True)
 
 
 def _is_number(node: FxNode) -> bool:

@@ -158,7 +158,7 @@ def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphMo
                 copies[node].meta = dict(node.meta)
         elif node not in dropped:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    return make_graph_module(graph_module, graph)
+    return make_graph_module(graph_module, graph, deferred=True)
 
 
 def _value(node: FxNode, *, transposed: bool) -> torch.Tensor:

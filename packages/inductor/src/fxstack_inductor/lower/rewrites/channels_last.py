@@ -16,11 +16,12 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
+from fxstack_inductor.lower.rewrites.point_products import CONVOLUTION, is_product
+from fxstack_inductor.lower.rewrites.shared_operands import argument_key
 from fxstack_inductor.torch_compat import FakeTensor, OpOverload
 from fxstack_interchange.modules import copied_graph, make_graph_module
 
 aten = torch.ops.aten
-CONVOLUTION = aten.convolution.default
 CPU = "cpu"
 DTYPES = {"cuda": (torch.bfloat16, torch.float16), CPU: (torch.float32, torch.bfloat16)}
 """By device. cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
@@ -38,6 +39,8 @@ BY_STRIDES = frozenset(
     }
 )
 """Operators whose results depend on the strides of their arguments, or on memory behind them."""
+NORMS = (aten.native_batch_norm.default, aten._native_batch_norm_legit_no_training.default)
+"""Operators whose first result has the layout of the first argument; the layouts of the others are fixed."""
 MOST_COPIED = {"cuda": 0.5, CPU: 0.2}
 """The most elements that may be copied for layouts, in parts of the elements of all operands and results, by device.
 
@@ -67,7 +70,7 @@ def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModul
         pays = _Conversion(graph, device).run()
     except _StaysError:
         return graph_module
-    return make_graph_module(graph_module, graph) if pays else graph_module
+    return make_graph_module(graph_module, graph, deferred=True) if pays else graph_module
 
 
 def _is_convertible(node: FxNode, device: str) -> bool:
@@ -100,18 +103,39 @@ def _touched(node: FxNode) -> int:
     return sum(value.numel() for value in values)
 
 
-def _is_product(node: FxNode) -> bool:
-    """Whether a convolution multiplies each point of the images by one matrix."""
-    _, weights, _, stride, padding, dilation, transposed, _, groups = node.args
-    plain = [*weights.meta["val"].shape[2:], *stride, *dilation, groups] == [1] * 7 and not any(padding)
-    return plain and not transposed
-
-
 def _tensors(value: object) -> Iterator[torch.Tensor]:
     """Yield the tensors of a fake value."""
     for part in value if isinstance(value, (tuple, list)) else (value,):
         if isinstance(part, torch.Tensor):
             yield part
+
+
+def _keeps_layout(node: FxNode, args: tuple[Any, ...], old: object) -> bool:
+    """Whether the first result has exactly the layout of the first argument, a dense tensor: no fake kernel need say so.
+
+    The results of a pointwise operator have the layout that its operands agree on.
+    """
+    first, result = args[0] if args else None, old[0] if isinstance(old, tuple) and old else old
+    tensors = [value for value in (first, result) if isinstance(value, torch.Tensor) and value.dim() == 4]
+    if len(tensors) < 2 or first.shape != result.shape or first.dtype != result.dtype:
+        return False
+    if not _is_channels_last(first) or first.storage_offset():
+        return False
+    if node.target in NORMS:
+        return True
+    pointwise = (
+        isinstance(old, torch.Tensor) and torch.Tag.pointwise in node.target.tags and not _is_view(node)
+    )
+    operands = [*_tensors(args), *_tensors(tuple(node.kwargs.values()))]
+    return pointwise and all(
+        x.shape == first.shape and x.stride() == first.stride() and x.dtype == first.dtype for x in operands
+    )
+
+
+def _layouts(value: object) -> tuple[object, ...]:
+    """Return all that a fake kernel reads of a value's tensors; another value is its own key."""
+    found = tuple((t.shape, t.stride(), t.storage_offset(), t.dtype, t.device) for t in _tensors(value))
+    return found or (type(value), repr(value))
 
 
 def _is_symbolic(node: FxNode) -> bool:
@@ -130,8 +154,10 @@ class _Conversion:
         """The fake values in eager's layout of the nodes that have another layout now."""
         self._restored: dict[FxNode, FxNode] = {}
         self._converted: dict[FxNode, FxNode] = {}
-        self._products: set[FxNode] = set()
-        """Views of products in place of convolutions, which no view of another layout replaces."""
+        self._products = False
+        """Whether a convolution is a product of matrices in this layout."""
+        self._known: dict[object, Any] = {}
+        """Fake results by operator and layouts of arguments: networks repeat their layers, and fake kernels are slow."""
         self._copied = self._used = 0
         """The elements that layouts copy, and those of all operands and results of convolutions."""
 
@@ -147,12 +173,10 @@ class _Conversion:
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
         if _is_convertible(node, self._device):
-            product = self._device == CPU and _is_product(node)
+            self._products |= self._device == CPU and is_product(node)
             self._convert_operands(node)
             self._propagate(node)
-            self._finish_convolution(node, adds_bias=self._device == CPU and not product)
-            if product:
-                self._multiply(node)
+            self._finish_convolution(node)
         elif any(arg in self._old for arg in node.all_input_nodes):
             # A convolution that is slow in this layout, such as one in groups, gets eager's.
             if node.target is not CONVOLUTION and _passes_layouts_on(node):
@@ -166,10 +190,8 @@ class _Conversion:
             node.update_arg(position, self._as_channels_last(node.args[position], node))
         self._used += _touched(node)
 
-    def _finish_convolution(self, node: FxNode, *, adds_bias: bool) -> None:
+    def _finish_convolution(self, node: FxNode) -> None:
         """Add the bias behind the convolution, since cuDNN does not add it (``decompositions.convolution_bias``).
-
-        ``adds_bias``: the convolution adds it.
 
         Raises:
             _StaysError: another library computes the convolution, in another layout.
@@ -177,7 +199,7 @@ class _Conversion:
         bias = node.args[2]
         if not _is_channels_last(node.meta["val"]):
             raise _StaysError
-        if bias is None or adds_bias:
+        if bias is None or self._device == CPU:
             return
         node.update_arg(2, None)
         with self._graph.inserting_after(node):
@@ -188,30 +210,6 @@ class _Conversion:
         total.meta = {**node.meta, "val": self._old.get(node, node.meta["val"])}
         node.replace_all_uses_with(total, delete_user_cb=lambda user: user is not total)
         self._propagate(total)
-
-    def _multiply(self, node: FxNode) -> None:
-        """Compute a convolution of single points as a product of matrices: its images are rows of channels already."""
-        images, weights = node.args[0], node.args[1]
-        count, channels, height, width = images.meta["val"].shape
-        results = weights.meta["val"].shape[0]
-        with self._graph.inserting_before(node):
-            rows = self._made(node, "rows", aten.permute.default, images, [0, 2, 3, 1])
-            rows = self._made(node, "points", aten.view.default, rows, [count * height * width, channels])
-            matrix = self._made(node, "matrix", aten.view.default, weights, [results, channels])
-            matrix = self._made(node, "transposed", aten.permute.default, matrix, [1, 0])
-            product = self._made(node, "product", aten.mm.default, rows, matrix)
-            product = self._made(node, "images", aten.view.default, product, [count, height, width, results])
-            product = self._made(node, "result", aten.permute.default, product, [0, 3, 1, 2])
-        self._old[product] = self._old.pop(node, node.meta["val"])
-        self._products.add(product)
-        node.replace_all_uses_with(product)
-        self._graph.erase_node(node)
-
-    def _made(self, node: FxNode, name: str, target: Any, *args: Any) -> FxNode:
-        """Return a new node with its value, at the place of ``node`` in the program's source."""
-        made = self._call(f"{node.name}_{name}", target, *args)
-        made.meta = {**node.meta, "val": self._value(made)}
-        return made
 
     def _call(self, name: str, target: Any, *args: Any, **kwargs: Any) -> FxNode:
         return self._graph.create_node("call_function", target, args, kwargs, name=name)
@@ -237,9 +235,19 @@ class _Conversion:
     def _value(self, node: FxNode) -> Any:
         """Return the fake value that the node's operator gives for the present values of its arguments."""
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        old = node.meta.get("val")
+        if _keeps_layout(node, args, old):
+            return (args[0], *old[1:]) if isinstance(old, tuple) else args[0]
+        layouts = {arg: _layouts(arg.meta["val"]) for arg in node.all_input_nodes}
+        key = node.target, argument_key(node.args, layouts), argument_key(node.kwargs, layouts)
+        if key in self._known and not _is_view(node):
+            return self._known[key]
         mode = next(v.fake_mode for arg in node.all_input_nodes for v in _tensors(arg.meta["val"]))
         with mode:
-            return node.target(*args, **kwargs)
+            value = self._known[key] = node.target(*args, **kwargs)
+        return value
 
     def _propagate(self, node: FxNode) -> None:
         """Compute the layout of a node's results; a node that refuses the layout of its inputs gets eager's."""
@@ -263,7 +271,7 @@ class _Conversion:
         """Return a copy of a changed node in eager's layout: for a view, the view of a copy, which keeps the sharing."""
         if node not in self._restored:
             with self._graph.inserting_after(node):
-                if _is_view(node) and node not in self._products:
+                if _is_view(node):
                     made = self._graph.node_copy(node)
                     self._restore_inputs(made)
                 else:

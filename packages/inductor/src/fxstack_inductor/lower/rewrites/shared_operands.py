@@ -7,7 +7,7 @@ loops stay apart: each kernel computes them again in registers.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import torch
@@ -69,21 +69,24 @@ def _numbers(nodes: list[FxNode]) -> dict[FxNode, int]:
     for node in nodes:
         key: object = node
         if node.op == "call_function" and not has_effect(node):
-            key = (node.target, _key(node.args, numbers), _key(node.kwargs, numbers))
+            key = (node.target, argument_key(node.args, numbers), argument_key(node.kwargs, numbers))
         numbers[node] = known.setdefault(key, len(known))
     return numbers
 
 
-def _key(value: Any, numbers: dict[FxNode, int]) -> object:
-    """Return an argument as a key; equal numbers of different types, and zeros of different signs, differ."""
+def argument_key(value: Any, numbers: Mapping[FxNode, object]) -> object:
+    """Return an argument as a key, in which ``numbers`` replaces nodes.
+
+    Equal numbers of different types, and zeros of different signs, differ.
+    """
     if isinstance(value, FxNode):
         return numbers[value]
     if isinstance(value, (tuple, list)):
-        return tuple(_key(item, numbers) for item in value)
+        return tuple(argument_key(item, numbers) for item in value)
     if isinstance(value, dict):
-        return tuple((name, _key(item, numbers)) for name, item in sorted(value.items()))
+        return tuple((name, argument_key(item, numbers)) for name, item in sorted(value.items()))
     if isinstance(value, slice):
-        return "slice", _key((value.start, value.stop, value.step), numbers)
+        return "slice", argument_key((value.start, value.stop, value.step), numbers)
     return type(value), repr(value)
 
 
@@ -110,7 +113,7 @@ def _rewritten(graph_module: GraphModule, pairs: dict[tuple[FxNode, FxNode], FxN
     erased: set[FxNode] = set()
     for _, operand in reversed(pairs):
         _erase(copies[operand], erased)
-    return make_graph_module(graph_module, graph)
+    return make_graph_module(graph_module, graph, deferred=True)
 
 
 def _erase(node: FxNode, erased: set[FxNode]) -> None:

@@ -19,7 +19,7 @@ from fxstack_inductor.lower.program import Mutation, Program
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.fusion.inplace_scatter import (
     guard_scatters,
-    is_copy,
+    is_copy_within,
     may_scatter,
     redirect,
     rename_buffers,
@@ -61,7 +61,7 @@ def write_in_place(program: Program, steps: Sequence[Step]) -> tuple[list[Step],
         changed = _write_to_inputs(step, chosen)
         if not isinstance(changed, KernelStep):
             changed_steps.append(changed)
-        elif not any(is_copy(changed.kernel, name, name) for name in names):
+        elif not is_copy_within(changed.kernel, names):
             changed_steps.append(guard_scatters(changed, names))
     return changed_steps, remaining
 
@@ -72,6 +72,7 @@ def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Muta
     checked = any(isinstance(step, KernelStep) and step.kernel.checked for step in steps)
     uses = Counter(node for m in program.mutations for node in (m.target, m.value))
     makers = {node: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for node in s.stored}
+    readers = _Readers(steps)
     for mutation in program.mutations:
         target, value = mutation.target, mutation.value
         if not isinstance(value, Computed) or value not in makers or value in returned:
@@ -82,19 +83,33 @@ def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Muta
             allowed = may_scatter(steps, makers[value], target, value)
         else:
             unchecked = not checked or value.device.type == "cuda"
-            allowed = unchecked and _needs_no_old_value(steps, makers[value], target, value)
+            allowed = unchecked and _needs_no_old_value(steps, readers, makers[value], mutation)
         if allowed:
             yield mutation
 
 
-def _needs_no_old_value(steps: Sequence[Step], position: int, target: Input, value: Computed) -> bool:
-    """Whether no step needs the old value of ``target`` after step ``position`` has written it."""
-    for k, step in enumerate(steps):
-        read = {base_of(node) for node in step.reads}
-        if target in read and (k > position or (isinstance(step, ExternCall) and step.alias)):
-            return False
-        if value in read and not isinstance(step, KernelStep):
-            return False
+class _Readers:
+    """Which steps read a tensor, found in one pass over the steps, since a graph may have thousands of mutations."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.last: dict[Node, int] = {}
+        """The position of the last step that reads the tensor."""
+        self.by_calls: set[Node] = set()
+        """The tensors that steps other than kernels read."""
+        self.aliased: set[Node] = set()
+        """The tensors whose memory the result of a call may share."""
+        for position, step in enumerate(steps):
+            read = {base_of(node) for node in step.reads}
+            self.last.update(dict.fromkeys(read, position))
+            self.by_calls |= set() if isinstance(step, KernelStep) else read
+            self.aliased |= read if isinstance(step, ExternCall) and step.alias else set()
+
+
+def _needs_no_old_value(steps: Sequence[Step], readers: _Readers, position: int, mutation: Mutation) -> bool:
+    """Whether no step needs the old value of the mutation's target after step ``position`` has written it."""
+    target, value = mutation.target, mutation.value
+    if readers.last.get(target, -1) > position or target in readers.aliased or value in readers.by_calls:
+        return False
     maker = steps[position]
     return isinstance(maker, KernelStep) and _same_elements(maker.kernel, target.name, value.name)
 

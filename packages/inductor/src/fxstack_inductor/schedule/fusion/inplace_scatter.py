@@ -109,6 +109,11 @@ def rename_buffers(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     return replace(kernel, values=values, stores=stores, buffers=tuple(buffers.values()))
 
 
+def is_copy_within(kernel: Kernel, names: Container[str]) -> bool:
+    """Whether ``kernel`` only copies one of the buffers ``names`` onto itself."""
+    return any(is_copy(kernel, s.buffer, s.buffer) for s in kernel.stores if s.buffer in names)
+
+
 def is_copy(kernel: Kernel, source: str, target: str) -> bool:
     """Whether ``kernel`` only copies each element of ``source`` to the same place in ``target``."""
     if len(kernel.stores) != 1:
@@ -132,7 +137,7 @@ def scatters_into(step: Step, name: str) -> bool:
 
 def guard_scatters(step: KernelStep, names: frozenset[str]) -> KernelStep:
     """Return ``step``, with a ``guarded`` kernel if it scatters into one of the inputs ``names``."""
-    if any(scatters_into(step, name) for name in names):
+    if any(store.op and store.buffer in names for store in step.kernel.stores):
         return replace(step, kernel=replace(step.kernel, guarded=True))
     return step
 
