@@ -162,7 +162,7 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
     if left.calls + right.calls > fusion.options.max_kernel_ops:
         return Refusal("too many operations")
     pairs = list(_pairs(fusion, left, right))
-    if not pairs:
+    if not pairs and not _reads_scalar(fusion, left, right):
         return Refusal("nothing shared")
     unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
     refusal = unifier.match(pairs) or unifier.match_rest()
@@ -189,6 +189,11 @@ def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Ex
     edges = list(_edges(fusion, left, right))
     edges += [(b, a) for a, b in _edges(fusion, right, left)]
     return edges or _shared(fusion, left, right)
+
+
+def _reads_scalar(fusion: Fusion, left: Group, right: Group) -> bool:
+    """Whether ``right`` computes only scalars, from a scalar of ``left``: such a read has no coordinates."""
+    return not right.space and _reads_any(fusion, right, left)
 
 
 def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[Expr, Expr]]:
