@@ -71,7 +71,9 @@ def test_few_points_are_spread_over_the_device():
 
 def test_few_rows_get_more_warps():
     tiles = [tilings(lambda x: x.softmax(-1), torch.empty(100, size))[0] for size in (32, 128, 256, 1024)]
-    assert [t.config.num_warps for t in tiles] == [1, 2, 4, 4]
+    assert [t.config.num_warps for t in tiles] == [1, 2, 4, 8]
+    (columns,) = tilings(lambda x: x.sum(0), torch.empty(128, 192))
+    assert (columns.grid, columns.config.num_warps) == (12, 16)
 
 
 def test_columns_stay_together():

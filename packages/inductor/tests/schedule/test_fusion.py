@@ -296,3 +296,13 @@ def test_a_gpu_computes_a_short_tensor_again_for_each_of_its_readers_elements():
     assert [len(gpu_kernels(buckets, X)), len(gpu_kernels(rows, *inputs))] == [1, 1]
     large = torch.randn(100, 1000, 1000)
     assert len(gpu_kernels(lambda x, y: x + (y.exp() + y.sin()).expand_as(x), large, large[0])) == 2
+
+
+def test_a_sum_over_few_columns_leaves_elements_that_others_need_to_the_rows():
+    def f(x, y):
+        added = x + y
+        return added, added.sum(0), (added * added).mean(1)
+
+    first, *_ = gpu_kernels(f, torch.randn(128, 192), torch.randn(128, 192))
+    (part,) = (k for k in first.kernel.parts or (first.kernel,) if len(k.stores) > 1)
+    assert [store.buffer.partition("__")[0] for store in part.stores] == ["add", "mean"]

@@ -31,8 +31,9 @@ RUN = 16
 FEWEST_POINTS = 128
 """The points of a program in a kernel with few points: one for each thread."""
 LEAST_PER_WARP = 256
-FEWEST_PER_WARP = 64
-"""The least elements of a warp in a kernel with few programs: a processor of its own has room for more warps."""
+FEWEST_PER_WARP = (64, 128)
+"""The least elements of a warp in a kernel with few programs, up to the usual number of warps and above it: a processor of its
+own has room for more warps."""
 CROWDED = 16
 """The number of buffers that a kernel can use with full tiles."""
 WARPED = 4
@@ -186,14 +187,17 @@ def _crowding(kernel: Kernel) -> int:
 def _warps(xblock: int, rblock: int, elements: int, kernel: Kernel) -> int:
     """Return the number of warps of tiles of ``xblock`` times ``rblock`` elements.
 
-    Usually 4, up to 16 for large tiles (a thread holds fewer elements), fewer for small tiles of many programs.
+    Usually 4, up to 16 for large tiles (a thread holds fewer elements) and in few programs, fewer for small tiles of many
+    programs.
     """
     tile_size = xblock * rblock
     if tile_size > elements:
         return min(4 * WARPED, 4 * power_of_two(tile_size // elements))
     programs = _blocks(kernel.outer, kernel.rows or xblock).as_int()
     warps = max(1, min(4, tile_size // LEAST_PER_WARP))
-    while warps < 4 and tile_size > warps * FEWEST_PER_WARP and programs and programs * warps < 4 * PROGRAMS:
+    while programs and warps < 4 * WARPED and programs * warps < 4 * PROGRAMS:
+        if tile_size <= warps * FEWEST_PER_WARP[warps >= 4]:
+            break
         warps *= 2
     return warps
 
