@@ -27,7 +27,13 @@ def randn(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-G, H, I, J, X = randn(2, 6, 8), randn(5, 8), torch.arange(12).view(2, 6) % 7, torch.arange(5), randn(20, 8)
+ROWS, MORE, INDEX, OTHER, X = (
+    randn(2, 6, 8),
+    randn(5, 8),
+    torch.arange(12).view(2, 6) % 7,
+    torch.arange(5),
+    randn(20, 8),
+)
 
 
 CASES = {
@@ -45,7 +51,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_a_sum_share_a_buffer(case):
     fn, buffers = CASES[case]
-    assert gradients(fn, G, H, I, J, X) == buffers
+    assert gradients(fn, ROWS, MORE, INDEX, OTHER, X) == buffers
 
 
 def test_a_gradient_that_is_a_result_stays_apart():
@@ -53,7 +59,7 @@ def test_a_gradient_that_is_a_result_stays_apart():
         first = B(g, i, 20, -1, False)
         return first, first + B(h, j, 20, -1, False)
 
-    assert gradients(f, G, H, I, J) == 2
+    assert gradients(f, ROWS, MORE, INDEX, OTHER) == 2
 
 
 def test_gradients_stay_apart_where_each_is_rounded():
@@ -61,4 +67,4 @@ def test_gradients_stay_apart_where_each_is_rounded():
         return B(g, i, 20, -1, False) + B(h, j, 20, -1, False)
 
     rounding = fi.InductorOptions(target="cuda", eager_rounding=True)
-    assert gradients(f, G, H, I, J, options=rounding) == 2
+    assert gradients(f, ROWS, MORE, INDEX, OTHER, options=rounding) == 2

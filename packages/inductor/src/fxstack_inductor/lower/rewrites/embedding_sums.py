@@ -9,6 +9,7 @@ apart in a longer sum, as where the output layer has the embedding's weight.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,16 @@ ADD, CAT, VIEW, GRADIENT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Summand:
+    """A value that is added to others. ``reader`` reads the sum that begins with the value."""
+
+    value: FxNode
+    rest: FxNode | None
+    """What the first addition adds to ``value``; None if ``reader`` is that addition."""
+    reader: FxNode
+
+
 def join_gradients(graph_module: GraphModule) -> GraphModule:
     """Return a copy with gradients joined, or ``graph_module`` itself if no sum has two gradients of one embedding."""
     if sum(node.target is GRADIENT for node in graph_module.graph.nodes) < 2:
@@ -40,25 +51,22 @@ def _join(graph: Graph, total: FxNode) -> bool:
     for late, rest in _orders(total):
         if not _is_gradient(late):
             continue
-        for early, below, reader in _summands(total, rest):
-            if _is_gradient(early) and _fit(early, late):
-                _replace(graph, total, late, early, below, reader)
+        for early in _summands(total, rest):
+            if _is_gradient(early.value) and _fit(early.value, late):
+                _replace(graph, total, late, early)
                 return True
     return False
 
 
-def _summands(reader: FxNode, value: Any) -> Iterator[tuple[FxNode, FxNode | None, FxNode]]:
-    """Yield (summand, the rest of its sum, the node that reads that sum) for the summands of ``value``.
-
-    ``reader`` reads ``value``. There is no rest if ``value`` is the summand. Values that others read stay as they are.
-    """
+def _summands(reader: FxNode, value: Any) -> Iterator[_Summand]:
+    """Yield the summands of ``value``, which ``reader`` reads. Values that others read stay as they are."""
     if not isinstance(value, FxNode) or len(value.users) != 1 or not _is_like(value, reader):
         return
-    yield value, None, reader
+    yield _Summand(value, None, reader)
     if value.target is ADD:
         for first, second in _orders(value):
             if _is_gradient(first) and _is_like(second, value):
-                yield first, second, reader
+                yield _Summand(first, second, reader)
             else:
                 yield from _summands(value, first)
 
@@ -81,7 +89,7 @@ def _is_gradient(node: FxNode) -> bool:
 
 def _fit(early: FxNode, late: FxNode) -> bool:
     """Whether the gradients are of one embedding, or of two that are alike, from operands of equal dtypes."""
-    dtypes = [[arg.meta["val"].dtype for arg in node.args[:2]] for node in (early, late)]  # type: ignore[union-attr]
+    dtypes = [[arg.meta["val"].dtype for arg in node.args[:2]] for node in (early, late)]
     return early.args[2:] == late.args[2:] and dtypes[0] == dtypes[1]
 
 
@@ -96,26 +104,25 @@ def _is_like(node: FxNode, other: FxNode) -> bool:
     )
 
 
-def _replace(
-    graph: Graph, total: FxNode, late: FxNode, early: FxNode, below: FxNode | None, reader: FxNode
-) -> None:
-    """Let ``total`` add the joined gradient in place of ``late``; drop ``early`` from the sum that ``reader`` reads."""
+def _replace(graph: Graph, total: FxNode, late: FxNode, early: _Summand) -> None:
+    """Let ``total`` add the joined gradient in place of ``late``, and drop ``early`` from its sum."""
+    both = (early.value, late)
     with graph.inserting_before(total):
-        rows = [_flat(graph, node.args[0], 1) for node in (early, late)]
-        indices = [_flat(graph, node.args[1], 0) for node in (early, late)]
+        rows = [_flat(graph, node.args[0], 1) for node in both]
+        indices = [_flat(graph, node.args[1], 0) for node in both]
         args = (_made(graph, CAT, rows), _made(graph, CAT, indices), *late.args[2:])
         gradient = graph.call_function(GRADIENT, args)
     gradient.meta = dict(late.meta)
-    if below is None:
+    if early.rest is None:
         total.replace_all_uses_with(gradient)
         graph.erase_node(total)
     else:
-        (dropped,) = early.users
+        (dropped,) = early.value.users
         total.replace_input_with(late, gradient)
-        reader.replace_input_with(dropped, below)
+        early.reader.replace_input_with(dropped, early.rest)
         graph.erase_node(dropped)
-    graph.erase_node(early)
-    graph.erase_node(late)
+    for node in both:
+        graph.erase_node(node)
 
 
 def _flat(graph: Graph, tensor: Any, kept: int) -> FxNode:
