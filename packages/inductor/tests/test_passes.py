@@ -20,7 +20,14 @@ NAMES = {name: [step.name for step in passes] for name, passes in STAGES.items()
 IMAGES, INDEX = ((1, 2, 4, 4), (2, 2, 1, 1), (2,), (2,)), torch.arange(4)
 DEPTHWISE = ((1, 4, 8, 8), (4, 1, 1, 1))
 BOXED_PASSES = ("check_indices",)
-GPU_PASSES = ("move_numbers", "lay_out_images", "split_reductions", "sum_columns", "combine_launches")
+GPU_PASSES = (
+    "move_numbers",
+    "join_gradients",
+    "lay_out_images",
+    "split_reductions",
+    "sum_columns",
+    "combine_launches",
+)
 
 
 def examples(stage):
@@ -38,7 +45,13 @@ def examples(stage):
             )
         )
 
-    return {"example": example, "torch": torch, "norm": norm, "IMAGES": IMAGES, "DEPTHWISE": DEPTHWISE}
+    functions = {"norm": norm, "embedded_twice": embedded_twice}
+    return {"example": example, "torch": torch, "IMAGES": IMAGES, "DEPTHWISE": DEPTHWISE, **functions}
+
+
+def embedded_twice(x):
+    gradients = (torch.ops.aten.embedding_dense_backward(x, x[:, 0].long(), 8, -1, False) for _ in range(2))
+    return next(gradients) + next(gradients)
 
 
 def norm(x, mean, variance):

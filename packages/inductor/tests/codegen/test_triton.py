@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,16 @@ def test_nan_wins_maxima_and_arg_reductions():
 def test_gathers_through_computed_indices():
     index = torch.tensor([3, 0, -1, 2])
     check(lambda x, i: x[i] * 2, randn(5, 6), index)
+
+
+def test_an_element_that_a_row_s_index_names_is_loaded_once_for_the_row():
+    def f(positions, ids, weight):
+        return F.embedding(ids[positions], weight) * 2
+
+    inputs = torch.randperm(40), torch.randint(0, 50, (40,)), randn(50, 96)
+    check(f, *inputs)
+    (kernel,) = lower_triton(graph_of(f, *inputs), TRITON).source.functions.values()
+    assert re.search(r"= tl.load\(a1 \+ \(v\d+ \+ xzero\), mask=xmask,", kernel.text)
 
 
 def test_sizes_are_arguments_under_symbolic_shapes():

@@ -51,7 +51,7 @@ def test_a_small_transpose_is_spread_over_the_device():
 
 
 def test_many_buffers_shrink_the_tile():
-    tensors = [torch.empty(4096) for _ in range(20)]
+    tensors = [torch.empty(1 << 20) for _ in range(20)]
     tiles = tilings(lambda *xs: (sum(xs),), *tensors)
     assert [t.config.xblock for t in tiles] == [512]
 
@@ -59,8 +59,21 @@ def test_many_buffers_shrink_the_tile():
 def test_few_rows_are_spread_over_the_device():
     (few,) = tilings(lambda x: x.softmax(-1), torch.empty(300, 100))
     (many,) = tilings(lambda x: x.softmax(-1), torch.empty(30_000, 100))
-    assert (few.config.xblock, few.config.num_warps) == (1, 1)
+    assert (few.config.xblock, few.config.num_warps) == (1, 2)
     assert (many.config.xblock, many.config.num_warps) == (16, 4)
+
+
+def test_few_points_are_spread_over_the_device():
+    sizes = (1, 5000, 60_000, 1 << 20)
+    tiles = [tilings(lambda x: x.relu() + 1, torch.empty(size))[0] for size in sizes]
+    assert [t.config.xblock for t in tiles] == [128, 128, 128, 1024]
+
+
+def test_few_rows_get_more_warps():
+    tiles = [tilings(lambda x: x.softmax(-1), torch.empty(100, size))[0] for size in (32, 128, 256, 1024)]
+    assert [t.config.num_warps for t in tiles] == [1, 2, 4, 8]
+    (columns,) = tilings(lambda x: x.sum(0), torch.empty(128, 192))
+    assert (columns.grid, columns.config.num_warps) == (12, 16)
 
 
 def test_columns_stay_together():

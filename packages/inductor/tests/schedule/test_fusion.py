@@ -269,3 +269,40 @@ def test_a_scan_is_stored_in_the_narrow_dtype_in_which_it_is_read():
 def test_what_channels_share_is_computed_first_where_channels_are_innermost(memory_format, steps):
     x = torch.randn(2, 8, 6, 6).contiguous(memory_format=memory_format)
     assert len(kernels(check(lambda x, gate: x * gate.sigmoid(), x, torch.randn(2, 8, 1, 1)))) == steps
+
+
+def gpu_kernels(fn, *inputs):
+    return [s for s in lower_triton(trace(fn, *inputs), FAST).plan.steps if isinstance(s, KernelStep)]
+
+
+def test_a_scalar_is_computed_beside_the_sum_that_it_reads():
+    x, labels = torch.randn(16, 32), torch.randint(0, 32, (16,))
+    assert fused(check(lambda x: (x.sum() / 3).sqrt() + x.amax(), X.abs()))
+    assert len(gpu_kernels(lambda x, labels: F.cross_entropy(x, labels), x, labels)) == 2
+
+
+def test_a_scalar_stays_apart_from_the_elements_that_read_it():
+    assert len(gpu_kernels(lambda x, y: y * x.sum().sqrt(), torch.randn(100), torch.randn(3000))) == 2
+
+
+def test_a_gpu_computes_a_short_tensor_again_for_each_of_its_readers_elements():
+    def buckets(x):
+        return x + (torch.arange(12)[:, None] - torch.arange(32)).abs().log1p()
+
+    def rows(ids, positions, weight, x):
+        return F.layer_norm(x + F.embedding(ids[positions], weight), (32,))
+
+    inputs = torch.randint(0, 9, (20,)), torch.randint(0, 20, (12,)), torch.randn(9, 32), X
+    assert [len(gpu_kernels(buckets, X)), len(gpu_kernels(rows, *inputs))] == [1, 1]
+    large = torch.randn(100, 1000, 1000)
+    assert len(gpu_kernels(lambda x, y: x + (y.exp() + y.sin()).expand_as(x), large, large[0])) == 2
+
+
+def test_a_sum_over_few_columns_leaves_elements_that_others_need_to_the_rows():
+    def f(x, y):
+        added = x + y
+        return added, added.sum(0), (added * added).mean(1)
+
+    first, *_ = gpu_kernels(f, torch.randn(128, 192), torch.randn(128, 192))
+    (part,) = (k for k in first.kernel.parts or (first.kernel,) if len(k.stores) > 1)
+    assert [store.buffer.partition("__")[0] for store in part.stores] == ["add", "mean"]

@@ -105,6 +105,18 @@ def widened(*xs):
     return tuple(x.float() + 1.0 for x in xs)
 
 
+def test_kernels_do_not_wait_where_this_raises_the_peak_of_memory():
+    def steps(x, w):
+        y = x @ w
+        total = y.sum(0)
+        z = (y @ w).exp()
+        return total, (z @ w).sum(0), z @ w.t()
+
+    small, large = ((randn(64, n), randn(n, n)) for n in (8, 700))
+    assert launches(steps, *small) == [1, 2]
+    assert launches(steps, *large) == [1, 1, 1]
+
+
 def test_equal_kernels_are_one_call():
     assert calls(widened, randn(5), randn(5), randn(6)) == (["kernel_0_0", "kernel_0_1"], 1)
 

@@ -38,7 +38,7 @@ def test_a_channel_is_loaded_once_for_its_positions():
 
 
 def test_few_rows_make_a_small_tile():
-    assert sizes(scaled, (1, 2, 8, 16), (2,)) == ("tiled", 2, 128)
+    assert sizes(scaled, (1, 2, 8, 16), (2,)) == ("tiled", 1, 128)
 
 
 def test_rows_of_odd_length_stay_points():

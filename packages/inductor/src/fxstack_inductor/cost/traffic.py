@@ -12,11 +12,8 @@ from fxstack_inductor.cost.roofline import size_of
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, EXPENSIVE_OPERATIONS
 from fxstack_inductor.tiling.tiles import extent
-
-EXPENSIVE_OPERATIONS = 20
-"""The cost of a transcendental function, in additions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ ROUNDINGS = MappingProxyType(
 HALF_ROUNDINGS = MappingProxyType({ROUNDINGS[dtype]: dtype for dtype in (torch.bfloat16, torch.float16)})
 """The dtype by the name of its operation, for dtypes of 16 bits."""
 EXPENSIVE = frozenset(op.name for op in TABLE.values() if op.expensive)
+EXPENSIVE_OPERATIONS = 20
+"""The cost of a transcendental function, in additions."""
 LIBRARY = tuple(op.name for op in TABLE.values() if op.library)
 FLOAT_UNARY = tuple(op.name for op in TABLE.values() if op.unary)
 

@@ -21,6 +21,7 @@ from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rewrites.accumulate import accumulate_products as rewrite_sums
 from fxstack_inductor.lower.rewrites.channels_last import channels_last
+from fxstack_inductor.lower.rewrites.embedding_sums import join_gradients as join_embeddings
 from fxstack_inductor.lower.rewrites.point_products import point_products
 from fxstack_inductor.lower.rewrites.shared_operands import share_operands as share_equal
 from fxstack_inductor.lower.rules import RULES
@@ -87,6 +88,24 @@ def accumulate_products(state: Lowering) -> Lowering | NothingToDo:
     if rewritten is state.graph_module:
         return NothingToDo("no sum has only matrix products as summands")
     return replace(state, graph_module=rewritten)
+
+
+def join_gradients(state: Lowering) -> Lowering | NothingToDo:
+    """Compute the sum of an embedding's gradients in one buffer.
+
+    >>> example("join_gradients", embedded_twice)
+    - embedding_dense_backward = aten.embedding_dense_backward(x_1, _to_copy, 8, -1, False)
+    ...
+    + cat_default_1 = aten.cat([view_default_2, view_default_3])
+    + embedding_dense_backward_default = aten.embedding_dense_backward(cat_default, cat_default_1, 8, -1, False)
+    + return embedding_dense_backward_default
+    """
+    if not state.target.many_threads or state.options.eager_rounding:
+        return NothingToDo("the kernels are for the CPU, or round as eager does")
+    joined = join_embeddings(state.graph_module)
+    if joined is state.graph_module:
+        return NothingToDo("no sum has two gradients of one embedding")
+    return replace(state, graph_module=joined)
 
 
 def share_operands(state: Lowering) -> Lowering | NothingToDo:
@@ -168,6 +187,7 @@ def text(state: Lowering) -> str:
 LOWER: Final = (
     Pass("move_numbers", move_numbers),
     Pass("accumulate_products", accumulate_products),
+    Pass("join_gradients", join_gradients),
     Pass("lay_out_images", lay_out_images),
     Pass("share_operands", share_operands),
     Pass("lower_operators", lower_operators),

@@ -23,7 +23,13 @@ from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.column_sums import sum_columns_in_rows
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
-from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, find_usage, is_range_call
+from fxstack_inductor.schedule.fusion.inlining import (
+    Usage,
+    base_of,
+    choose_inlined,
+    find_usage,
+    is_range_call,
+)
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
 from fxstack_inductor.schedule.fusion.state import Group, Unit
@@ -64,6 +70,12 @@ class Scheduling:
     def fused(self) -> Fusion:
         assert self.fusion is not None
         return self.fusion
+
+    @property
+    def kept(self) -> frozenset[Node]:
+        """The tensors that the program returns or copies into its inputs."""
+        values = [v for v in self.program.outputs if isinstance(v, Node)]
+        return frozenset(map(base_of, (*values, *(m.value for m in self.program.mutations))))
 
     @property
     def ordered(self) -> tuple[Step, ...]:
@@ -347,7 +359,7 @@ def combine_launches(state: Scheduling) -> Scheduling | NothingToDo:
     """
     if not state.program.many_threads:
         return NothingToDo("the kernels are for the CPU")
-    steps = tuple(run_side_by_side(state.ordered))
+    steps = tuple(run_side_by_side(state.ordered, state.kept))
     if _same(steps, state.ordered):
         return NothingToDo("no two small kernels can run side by side")
     return replace(state, steps=steps)

@@ -2,12 +2,13 @@
 
 A small kernel waits until a step needs its result, or until the graph ends. The kernels that wait then run in as few
 launches as their dependencies allow. A waiting kernel keeps the tensors that it reads in memory, so only a limited
-number of elements may wait.
+number of elements may wait, and only while the memory of the graph stays below its peak without waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -17,6 +18,7 @@ from fxstack_inductor.ir.kernel import Kernel, Scan
 from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.schedule.fusion.inlining import base_of, is_range_call
 from fxstack_inductor.schedule.fusion.inplace_scatter import rename_buffers
+from fxstack_inductor.schedule.lifetimes import lifetimes
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 SMALL = 1 << 16
@@ -27,6 +29,8 @@ MOST_OF_PARTS = 1 << 19
 """The most points of a kernel that reduces parts."""
 WAITING = 1 << 20
 """The number of elements that may be kept in memory for waiting kernels."""
+FEW_BYTES = 1 << 16
+"""The bytes that waiting kernels may keep in memory even where the memory of the graph is at its peak."""
 KINDS = 8
 """The most different kernels of a launch. Each is compiled as a part of it; equal kernels are one part."""
 BUFFERS = 192
@@ -45,11 +49,19 @@ class Access:
         return bool(self.writes & (later.reads | later.writes) or self.reads & later.writes)
 
 
-def run_side_by_side(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps with small kernels moved behind steps that do not need them, and launched together."""
+def run_side_by_side(steps: Sequence[Step], kept: AbstractSet[Node]) -> list[Step]:
+    """Return the steps with small kernels moved behind steps that do not need them, and launched together.
+
+    ``kept``: the tensors that the program returns or copies into its inputs.
+    """
     done: list[Step] = []
     waiting: list[KernelStep] = []
-    for step in steps:
+    memory = lifetimes(steps, kept)
+    for position, step in enumerate(steps):
+        room = max(memory.alive) - memory.alive[position]
+        if memory.held(waiting, position) > max(room, FEW_BYTES):
+            done += _launches(waiting)
+            waiting = []
         if isinstance(step, KernelStep) and _is_small(step.kernel):
             waiting.append(step)
             if sum(_elements(s.kernel) for s in waiting) > WAITING:

@@ -28,7 +28,12 @@ PROGRAMS = 256
 """The number of programs that fills a large GPU about twice."""
 RUN = 16
 """The number of neighbouring points that a program must read together where memory runs along them."""
+FEWEST_POINTS = 128
+"""The points of a program in a kernel with few points: one for each thread."""
 LEAST_PER_WARP = 256
+FEWEST_PER_WARP = (64, 128)
+"""The least elements of a warp in a kernel with few programs, up to the usual number of warps and above it: a processor of its
+own has room for more warps."""
 CROWDED = 16
 """The number of buffers that a kernel can use with full tiles."""
 WARPED = 4
@@ -117,7 +122,7 @@ def tile(kernel: Kernel) -> Tiling:
         return _rows(kernel)
     if kernel.scatters:  # atomic stores may collide in any order
         flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
-        return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
+        return Tiling("flat", flat, Config(_points(flat), 1, 4))
     if not any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
         return _pointwise(kernel)
     count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)
@@ -127,7 +132,7 @@ def tile(kernel: Kernel) -> Tiling:
     rblock = power_of_two(count)
     least = RUN if across else 1
     xblock = _spread(max(least, min(64, elements // rblock)), kernel)
-    return Tiling("persistent", kernel, Config(xblock, rblock, _warps(xblock * rblock, elements)))
+    return Tiling("persistent", kernel, Config(xblock, rblock, _warps(xblock, rblock, elements, kernel)))
 
 
 def _rows(kernel: Kernel) -> Tiling:
@@ -135,7 +140,7 @@ def _rows(kernel: Kernel) -> Tiling:
     elements = TILE // _crowding(kernel)
     rblock = power_of_two(extent(kernel.inner).as_int() or 1)
     xblock = max(1, min(kernel.rows & -kernel.rows, elements // rblock))
-    return Tiling("rows", kernel, Config(xblock, rblock, _warps(xblock * rblock, elements)))
+    return Tiling("rows", kernel, Config(xblock, rblock, _warps(xblock, rblock, elements, kernel)))
 
 
 def _columns(kernel: Kernel, elements: int) -> Config:
@@ -179,13 +184,30 @@ def _crowding(kernel: Kernel) -> int:
     return min(8, power_of_two(-(-len(kernel.buffers) // CROWDED)))
 
 
-def _warps(tile_size: int, elements: int) -> int:
-    """Return the number of warps: usually 4, up to 16 for large tiles (a thread holds fewer elements), fewer
-    for small tiles.
+def _warps(xblock: int, rblock: int, elements: int, kernel: Kernel) -> int:
+    """Return the number of warps of tiles of ``xblock`` times ``rblock`` elements.
+
+    Usually 4, up to 16 for large tiles (a thread holds fewer elements) and in few programs, fewer for small tiles of many
+    programs.
     """
-    if tile_size <= elements:
-        return max(1, min(4, tile_size // LEAST_PER_WARP))
-    return min(4 * WARPED, 4 * power_of_two(tile_size // elements))
+    tile_size = xblock * rblock
+    if tile_size > elements:
+        return min(4 * WARPED, 4 * power_of_two(tile_size // elements))
+    programs = _blocks(kernel.outer, kernel.rows or xblock).as_int()
+    warps = max(1, min(4, tile_size // LEAST_PER_WARP))
+    while programs and warps < 4 * WARPED and programs * warps < 4 * PROGRAMS:
+        if tile_size <= warps * FEWEST_PER_WARP[warps >= 4]:
+            break
+        warps *= 2
+    return warps
+
+
+def _points(kernel: Kernel) -> int:
+    """Return the points of a program of a kernel with outer loops only: fewer if programs would be too few for a GPU."""
+    points, number = POINTS // _crowding(kernel), extent(kernel.outer).as_int()
+    while number is not None and points > FEWEST_POINTS and number < PROGRAMS * points:
+        points //= 2
+    return points
 
 
 def _pointwise(kernel: Kernel) -> Tiling:
@@ -206,7 +228,7 @@ def _pointwise(kernel: Kernel) -> Tiling:
 
 def _along_rows(flat: Kernel) -> Tiling:
     """Return the tiling of a kernel whose accesses all run along the last loop."""
-    points = POINTS // _crowding(flat)
+    points = _points(flat)
     sizes = rows_and_columns(flat, points)
     if sizes is None:
         return Tiling("flat", flat, Config(points, 1, 4))

@@ -32,6 +32,7 @@ from fxstack_inductor.ir.kernel import (
     Scan,
     Store,
     index_operands,
+    operands,
 )
 from fxstack_inductor.schedule.int32_indexing import INT32, fits, magnitude, narrow
 from fxstack_inductor.tiling.kernels import FLOAT8_NAMES, KernelTiling
@@ -290,8 +291,9 @@ class KernelWriter(CodeWriter):
     def _address(self, index: Expr) -> tuple[str, str]:
         """Return the offset, and the mask of the axes that the offset uses."""
         text, variables = triton_index(self.runs.address(index)), index.variables
-        if any(v.kind == "value" for v in variables):
-            return f"{text} + {self._zero()}", self._everywhere()
+        if computed := index_operands(index):
+            outer = variables.isdisjoint(self.inner_vars) and self.facts.outer.issuperset(computed)
+            return f"{text} + {'xzero' if outer else self._zero()}", "xmask" if outer else self._everywhere()
         masks = [
             mask
             for mask, axis in (("xmask", self.outer_vars), ("rmask", self.inner_vars))
@@ -315,7 +317,9 @@ class KernelWriter(CodeWriter):
         """Write the device assertion of an index, and return the index; a bad index reads element 0."""
         arg, size = f"v{check.arg}", triton_index(check.size)
         wrapped = f"tl.where({arg} < 0, {arg} + ({size}), {arg})" if check.wraps else arg
-        valid = self._everywhere() + ("" if check.mask is None else f" & v{check.mask}")
+        outer = self.facts.outer.issuperset(operands(check))
+        valid = "xmask" if outer else self._everywhere()
+        valid += "" if check.mask is None else f" & v{check.mask}"
         inside = f"(({wrapped}) >= 0) & (({wrapped}) < ({size}))"
         self.line(f'tl.device_assert(({inside}) | (({valid}) == 0), "index out of bounds")')
         return f"tl.where({inside}, {wrapped}, 0)"

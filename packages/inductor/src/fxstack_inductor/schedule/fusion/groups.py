@@ -8,7 +8,7 @@ groups that it reads from, then with groups that read the same memory. A merge m
 # ruff: noqa: ARG001 - every fusion rule has the same signature
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom, product
@@ -162,7 +162,7 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
     if left.calls + right.calls > fusion.options.max_kernel_ops:
         return Refusal("too many operations")
     pairs = list(_pairs(fusion, left, right))
-    if not pairs:
+    if not pairs and not _reads_scalar(fusion, left, right):
         return Refusal("nothing shared")
     unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
     refusal = unifier.match(pairs) or unifier.match_rest()
@@ -189,6 +189,11 @@ def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Ex
     edges = list(_edges(fusion, left, right))
     edges += [(b, a) for a, b in _edges(fusion, right, left)]
     return edges or _shared(fusion, left, right)
+
+
+def _reads_scalar(fusion: Fusion, left: Group, right: Group) -> bool:
+    """Whether ``right`` computes only scalars, from a scalar of ``left``: such a read has no coordinates."""
+    return not right.space and _reads_any(fusion, right, left)
 
 
 def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[Expr, Expr]]:
@@ -379,7 +384,8 @@ def _template(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refus
 def _keeps_programs(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Refuse, on a GPU, elementwise results beside sums of columns that run in few programs.
 
-    Such sums may wait and run side by side, which they could not if something else needed the kernel's results.
+    Such sums may wait and run side by side, which they could not if something else needed the kernel's results. A sum
+    takes the elementwise operands that nothing else needs.
     """
     inner = merged.inner
     reductions = [node for node in merged.placed if isinstance(node, Reduction)]
@@ -393,9 +399,27 @@ def _keeps_programs(fusion: Fusion, merged: Group, left: Group, right: Group) ->
         if not beside or not any(isinstance(n, Reduction) for n in other.placed):
             continue
         columns = all(inner.isdisjoint(merged.placed[n].coords[-1].variables) for n in group.placed)
-        if columns and not (_reads_any(fusion, other, group) or _reads_any(fusion, group, other)):
+        taken = _reads_any(fusion, other, group) and not _read_elsewhere(fusion, group, other)
+        if columns and not taken and not _reads_any(fusion, group, other):
             return Refusal("elementwise beside sums of few columns", reductions[0].name)
     return None
+
+
+def _read_elsewhere(fusion: Fusion, group: Group, other: Group) -> bool:
+    """Whether an output, a call, or a tensor outside of both groups reads a tensor of ``group``."""
+    inside = {*group.placed, *other.placed, *fusion.inlined}
+    return any(
+        node in fusion.usage.required or not inside.issuperset(_readers(fusion, node))
+        for node in group.placed
+    )
+
+
+def _readers(fusion: Fusion, node: Node) -> Iterator[Computed]:
+    """Yield the tensors that read ``node``, directly or through inlined tensors."""
+    for reader in fusion.usage.readers.get(node, ()):
+        yield reader
+        if reader in fusion.inlined:
+            yield from _readers(fusion, reader)
 
 
 def _reads_any(fusion: Fusion, group: Group, other: Group) -> bool:

@@ -27,7 +27,7 @@ from fxstack_inductor.ir.nodes import (
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, EXPENSIVE_OPERATIONS
 from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
 from fxstack_interchange.torch_facts.effects import RANGES
@@ -52,6 +52,10 @@ Limits on operations do not bound the depth: conversions and look-ups count none
 
 SMALL = 16
 """Storing the sources of a tensor (e.g. the maximum of each row) is cheap if they are this many times smaller."""
+
+
+SHORT = 1 << 22
+"""Largest number of operations, in additions, that a GPU computes in less time than it takes to launch a kernel."""
 
 
 MAX_BENDS = 64
@@ -130,8 +134,8 @@ class _Cost:
 
     calls: int
     """The number of operations."""
-    expensive: bool
-    """Whether an operation is slow to repeat (e.g. an exponential)."""
+    expensive: int
+    """The number of operations that are slow to repeat (e.g. exponentials)."""
     reads: frozenset[Node]
     """Tensors in memory that the element is computed from."""
     indirect: bool
@@ -159,7 +163,8 @@ def choose_inlined(uses: Usage) -> set[Node]:
             continue
         if uses.many_threads and _narrows_scan(node, uses):
             continue
-        if node in wider or _worth_inlining(node, cost, readers, uses.required):
+        again = uses.many_threads and _is_short(cost, readers)
+        if node in wider or _worth_inlining(node, cost, readers, uses.required, again=again):
             inlined.add(node)
     return inlined
 
@@ -201,13 +206,13 @@ def _readers(
 
 def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
     """Return the cost of ``node`` if the tensors ``inlined`` are computed at each read."""
-    calls, expensive, indirect, depth, bends = 0, False, False, 0, 0
+    calls, expensive, indirect, depth, bends = 0, 0, False, 0, 0
     reads: set[Node] = set()
     for body in walk(node.body):
         match body:
             case Call(op, _, _):
                 calls += op != "cast"
-                expensive = expensive or op in EXPENSIVE
+                expensive += op in EXPENSIVE
             case Index() | Masked():
                 calls += 1
             case Read(source, coords):
@@ -220,7 +225,7 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
                     depth = max(depth, inner.depth + 1)
                     bends += inner.bends * (1 + bends_here)
                     calls += inner.calls
-                    expensive = expensive or inner.expensive
+                    expensive += inner.expensive
                     indirect = indirect or inner.indirect
                     reads |= inner.reads
                 else:
@@ -231,9 +236,12 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
 
 
 def _worth_inlining(
-    node: Pointwise, cost: _Cost, readers: list[tuple[Node, Computed]], required: set[Node]
+    node: Pointwise, cost: _Cost, readers: list[tuple[Node, Computed]], required: set[Node], *, again: bool
 ) -> bool:
-    """Whether recomputing ``node`` at each read is cheaper than one store and the loads; ``readers``: ``_readers``."""
+    """Whether recomputing ``node`` at each read is cheaper than one store and the loads; ``readers``: ``_readers``.
+
+    ``again``: the readers take no time worth mentioning to compute elements several times.
+    """
     # A mask or a range of numbers: computing it is faster than any load.
     if not cost.reads and not cost.expensive and cost.calls <= MAX_RECOMPUTED:
         return True
@@ -241,9 +249,8 @@ def _worth_inlining(
         return False
     if cost.calls > 64 or len(cost.reads) > 12:
         return False
-    if any(_amplifies(read, reader) for read, reader in readers) and (
-        cost.expensive or cost.calls > 2 or cost.indirect
-    ):
+    repeats = not again and any(_amplifies(read, reader) for read, reader in readers)
+    if repeats and (cost.expensive or cost.calls > 2 or cost.indirect):
         return False
     # A single reader computes each element once in any case, so a store and a load are saved.
     if len(readers) == 1:
@@ -268,8 +275,21 @@ def _numel(node: Node) -> int:
     return 1 << 20 if numel is None else numel
 
 
+def _is_short(cost: _Cost, readers: list[tuple[Node, Computed]]) -> bool:
+    """Whether all operations at the reads of ``readers`` take less time than the launch of a kernel."""
+    each = 1 + cost.calls + EXPENSIVE_OPERATIONS * cost.expensive
+    return sum(each * sum(_read_elements(*pair)) for pair in readers) <= SHORT
+
+
 def _amplifies(node: Node, reader: Computed) -> bool:
     """Whether inlining would compute each element several times for one reader."""
+    counts = _read_elements(node, reader)
+    total = sum(counts) if len(counts) >= WINDOW else max(counts)
+    return total >= 2 * max(_numel(node), 1)
+
+
+def _read_elements(node: Node, reader: Computed) -> list[int]:
+    """Return how many elements of ``node`` each of the places reads where ``reader`` reads ``node``."""
     points = 1 if isinstance(reader, Scatter) else _numel(reader)
     loops = list(reader.index)
     if isinstance(reader, (Reduction, Scatter)):
@@ -277,9 +297,7 @@ def _amplifies(node: Node, reader: Computed) -> bool:
         for size in reader.ranges:
             points *= size.as_int() or 64
     places = {read for read in reader.reads if read.node is node}
-    counts = [min(points, _numel(node)) if _reads_once(read, loops) else points for read in places]
-    total = sum(counts) if len(places) >= WINDOW else max(counts)
-    return total >= 2 * max(_numel(node), 1)
+    return [min(points, _numel(node)) if _reads_once(read, loops) else points for read in places]
 
 
 def _reads_once(read: Read, loops: list[Expr]) -> bool:
