@@ -57,3 +57,25 @@ def test_values_of_a_column_are_computed_once_for_all_rows():
     bodies = [text.partition("\n  }\n")[0] for text in passes]
     assert len(bodies) == 3
     assert not any(f"{name}(" in body for body in bodies for name in ("sqrt", "expf", "sinf"))
+
+
+def alone(fn, *inputs):
+    """The C of the only kernel for one thread."""
+    compiled = check(fn, *inputs)
+    assert len(kernels(compiled)) == 1
+    return compiled.lowered.c.partition("void kernel_0")[2]
+
+
+@pytest.mark.parametrize("columns", [2, 3, 9])
+def test_few_columns_of_many_rows_go_row_by_row(columns):
+    x = torch.randn(20_000, columns)
+    assert "width" in alone(lambda x: (x * 2 - x.amax(0), x.sum(0)), x)
+
+
+def test_an_expanded_operand_lies_across_memory():
+    x, y = torch.randn(1, 300), torch.randn(30, 1)
+    assert "width" in alone(lambda x, y: (x.expand(30, 300).maximum(y) * 0.5).std(0), x, y)
+
+
+def test_every_second_column():
+    assert "width" in alone(lambda x: (x.sum(0), x - x.amax(0)), torch.randn(70, 600)[:, ::2])

@@ -68,3 +68,29 @@ def test_across_in_a_window_of_a_larger_tensor():
 def test_what_is_the_same_along_the_last_loop_is_not_turned_over():
     compiled = check(lambda a, b: a * b, torch.randn(64, 64), torch.randn(64, 1))
     assert [strategy(k) for k in kernels(compiled)] == ["points"]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.cat([x[..., 5:], x[..., :5]], -1),
+        lambda x: x.roll(12, -1) * 2,
+        lambda x: torch.cat([x, x + 1], -1),
+        lambda x: torch.nn.functional.pad(x, (9, 2)),
+    ],
+)
+@pytest.mark.parametrize("shape", [(33, 70), (100, 12)])
+def test_parts_of_the_last_loop(fn, shape):
+    turned(lambda x: fn(x.t()).contiguous(), torch.randn(shape))
+
+
+def test_conditions_on_rows_are_decided_outside_of_the_vector_loop():
+    x, y = torch.randn(2, 3, 40, 24), torch.randn(2, 3, 24, 40)
+    turned(lambda x, y: torch.nn.functional.avg_pool2d(x, 3, 1, 1) + y.transpose(2, 3), x, y)
+
+
+def test_windows_are_vectors():
+    compiled = check(
+        lambda x: torch.nn.functional.max_pool2d(x.clamp(-1, 1), 3, 1, 1), torch.randn(2, 3, 20, 40)
+    )
+    assert "FUNCTION_BEGIN STRAIGHT" in compiled.lowered.c

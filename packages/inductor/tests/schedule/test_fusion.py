@@ -5,6 +5,7 @@ import torch
 from inductor_checks import FAST, assert_equal, check, externs, fused, kernels, trace, with_range
 
 import fxstack_inductor as fi
+from fxstack_inductor.ir.kernel import Load
 from fxstack_inductor.schedule.fusion.inlining import is_range_call
 from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.triton.lower import lower_triton
@@ -306,3 +307,30 @@ def test_a_sum_over_few_columns_leaves_elements_that_others_need_to_the_rows():
     first, *_ = gpu_kernels(f, torch.randn(128, 192), torch.randn(128, 192))
     (part,) = (k for k in first.kernel.parts or (first.kernel,) if len(k.stores) > 1)
     assert [store.buffer.partition("__")[0] for store in part.stores] == ["add", "mean"]
+
+
+def test_a_slow_scan_is_a_kernel_without_reductions():
+    compiled = check(lambda x: (lambda y: y - y.mean(-1, keepdim=True))(x.logcumsumexp(-1)), X)
+    assert "a reduction beside a slow scan" in refusals(compiled)
+    assert fused(check(lambda x: (lambda y: y - y.mean(-1, keepdim=True))(x.cumsum(-1)), X))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.cat([x, x * 2], -1).softmax(-1),
+        lambda x: F.max_pool2d(x, 3, 1, 1).sum(-1),
+        lambda x: (x.roll(3, -1).exp() * 2).cumsum(-1),
+    ],
+)
+def test_conditional_reads_are_no_part_of_a_reduction(fn):
+    found = kernels(check(fn, X))
+    assert len(found) > 1
+    assert not any(v.mask is not None for k in found if k.inner for v in k.values if isinstance(v, Load))
+
+
+def test_results_across_memory_are_no_part_of_a_reduction_along_it():
+    x, y = torch.randn(40, 60), torch.randn(60, 40)
+    assert fused(check(lambda x, y: x - y.amax(0), y * 2, y))
+    compiled = check(lambda x, y: x.t() - y.amax(0), x, y)
+    assert "along memory beside across memory" in refusals(compiled)

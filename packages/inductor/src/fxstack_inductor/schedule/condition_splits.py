@@ -69,6 +69,11 @@ def assume(kernel: Kernel, position: int, *, holds: bool) -> Kernel:
     return _substitute(kernel, {}, {position: TRUE if holds else FALSE})
 
 
+def folded(kernel: Kernel) -> Kernel:
+    """Return ``kernel`` with the values that constants and bounds decide; all positions stay."""
+    return _substitute(kernel, {}, {})
+
+
 def invariant_condition(kernel: Kernel, needed: list[int]) -> int | None:
     """Return the position of a condition that a selection in ``needed`` uses and the last loop does not change.
 

@@ -13,6 +13,7 @@ from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulat
 from fxstack_inductor.codegen.c.reductions.lanes import Lanes
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, scan_body, tiled, vector_body
+from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
 from fxstack_inductor.codegen.c.threads import bounds_of_share
@@ -23,8 +24,6 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 BLOCK = 2048
 """The number of elements summed in float before the partial sum is added to a double."""
-ROW_CACHE = 8192
-"""The longest row of expensive intermediate values that is kept on the stack for a later pass."""
 MANY = 6
 """More cheap operations than this beside a scan are vector loops."""
 
@@ -170,7 +169,8 @@ class FunctionWriter(LoopWriter):
     def _scans(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
         """Return the scans that a pass computes."""
         computed = self._in_pass(stage, reduces, stores)
-        return [k for k in computed if isinstance(self.kernel.values[k], Scan)]
+        scans = [k for k in computed if isinstance(self.kernel.values[k], Scan)]
+        return [k for k in scans if k not in self.saved or not self._saved_before(k, stage)]
 
     def _costly(self, stage: int, reduces: list[int], stores: list[Store]) -> bool:
         """Whether the values beside the scans of a pass take longer than stack arrays between vector loops."""
@@ -191,19 +191,20 @@ class FunctionWriter(LoopWriter):
     def _inner_body(self, stage: int, stores: list[Store], steps: dict[int, str]) -> None:
         """Write values and stores of one inner point; ``steps``: the statement of each reduction, by position."""
         for k in self._in_pass(stage, list(steps), stores):
-            scan = isinstance(self.kernel.values[k], Scan)
-            self.out.write_lines(self.scans.step(k) if scan else self._inner_value(k, stage))
+            self.out.write_lines(self._inner_value(k, stage))
         self.out.write_lines(steps.values())
         self._stores(stores)
 
     def _inner_value(self, k: int, stage: int) -> list[str]:
         """Return C that declares a value of one inner point, which an earlier pass may have kept."""
+        scan = isinstance(self.kernel.values[k], Scan)
+        declared = self.scans.step if scan else self.names.declarations
         if k not in self.saved:
-            return self.names.declarations(k)
+            return declared(k)
         place = f"{self.saved[k]}[{self.kernel.inner[-1].var.name}]"
         if self._saved_before(k, stage):
             return [f"const {REGISTER[self.kernel.values[k].dtype]} v{k} = {place};"]
-        return [self.names.declare(k), f"{place} = v{k};"]
+        return [*declared(k), f"{place} = v{k};"]
 
     def _tiles(
         self, stage: int, reduces: list[int], stores: list[Store], span: tuple[str, str], prefix: str
@@ -232,6 +233,8 @@ class FunctionWriter(LoopWriter):
                         self.out.line(point)
                         places = {k: f"tile{k}[0][j]" for k in in_arrays}
                         self.out.write_lines(scan_body(self.names, self.scans, planner, phase.scans, places))
+                        kept = [k for k in phase.scans if k in self.saved]
+                        self.out.write_lines(f"{self.saved[k]}[{last.var.name}] = v{k};" for k in kept)
 
     # --- floating-point extremes, compared as integers in vector loops -----------------------------------
 
@@ -333,21 +336,13 @@ class FunctionWriter(LoopWriter):
     # --- values kept for a later pass -----------------------------------------------------------------
 
     def _plan_row_cache(self) -> None:
-        """Choose the expensive values that a later pass needs again, and declare an array for each."""
+        """Choose the values that a later pass takes in, and declare an array for each."""
         if len(self.kernel.inner) != 1:
             return
         size = self.kernel.inner[0].extent.as_int()
-        if size is None or size > ROW_CACHE:
-            return
-        uses: dict[int, set[int]] = {}
-        for stage in range(self.facts.last_stage + 1):
-            for k in self.facts.needed(self.facts.pass_roots(stage), stop=self.facts.outer):
-                uses.setdefault(k, set()).add(stage)
-        for k, stages in uses.items():
-            value = self.kernel.values[k]
-            if len(stages) > 1 and isinstance(value, Compute) and value.op in EXPENSIVE:
-                self.saved[k] = f"row{k}"
-                self.out.line(f"{REGISTER[value.dtype]} row{k}[{size}];")
+        for k in () if size is None else saved_values(self.facts, size):
+            self.saved[k] = f"row{k}"
+            self.out.line(f"{REGISTER[self.kernel.values[k].dtype]} row{k}[{size}];")
 
     def _saved_before(self, position: int, stage: int) -> bool:
         """Whether an earlier pass has computed the value, so that this pass can read it from the stack array."""
@@ -356,11 +351,7 @@ class FunctionWriter(LoopWriter):
     @cached_property
     def _first_pass(self) -> dict[int, int]:
         """The first pass that computes a value, by position."""
-        first: dict[int, int] = {}
-        for stage in range(self.facts.last_stage + 1):
-            for k in self.facts.needed(self.facts.pass_roots(stage)):
-                first.setdefault(k, stage)
-        return first
+        return first_passes(self.facts)
 
     # --- passes shared by threads ---------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ class Writer(CodeWriter):
     """Whether several threads execute the lines."""
     conditions: set[str] = field(default_factory=set)
     """The conditions for sharing, beside enough work."""
+    conditional: set[int] = field(default_factory=set)
+    """The positions of the values that read or check under a condition."""
 
 
 class LoopWriter:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
-from fxstack_inductor.codegen.c.points import PointsWriter
+from fxstack_inductor.codegen.c.pointwise.interleaved import InterleavedWriter, interleaved
+from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
+from fxstack_inductor.codegen.c.pointwise.tiles import TileWriter, crosses
+from fxstack_inductor.codegen.c.pointwise.unrolled import unrolled
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop
@@ -13,11 +18,10 @@ from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import parameters
 from fxstack_inductor.codegen.c.threads import definition, either, threaded, work_condition
-from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
-from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
+from fxstack_inductor.ir.expr import Expr, Var, product
+from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
 
 FEW_POINTS = 8
 """With fewer outer points than this, threads share the inner loop."""
@@ -38,7 +42,9 @@ def strategy(kernel: Kernel) -> str:
     if kernel.scatters:
         return "scatter"
     if not kernel.inner:
-        return "tiles" if crossing(kernel) is not None else "points"
+        if interleaved(kernel):
+            return "interleaved"
+        return "tiles" if crosses(kernel) else "points"
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
     if kernel.ordered:
         if _across(kernel):
@@ -72,54 +78,80 @@ def _passes_shared(kernel: Kernel) -> bool:
 
 
 def _across(kernel: Kernel) -> bool:
-    """Whether most inner-loop loads lie across memory; loads that are equal for all columns do not count."""
+    """Whether most accesses in the inner loops lie across memory; loads that are equal for all columns do not count.
+
+    If no access lies along the inner loops, loads outside of them that lie along the columns decide.
+    """
     if not kernel.outer:
         return False
     inner, outer = kernel.inner[-1].var, kernel.outer[-1].var
-    varies = analyse(kernel).inner
-    along = across = 0
-    for value, in_rows in zip(kernel.values, varies, strict=True):
-        if isinstance(value, Load) and in_rows:
-            depends = outer in value.index.variables
-            along += depends and value.index.coefficient(inner) == 1
-            across += value.index.coefficient(outer) == 1
+    facts = analyse(kernel)
+    loads, beside = Counter[bool](), 0
+    for value, in_rows in zip(kernel.values, facts.inner, strict=True):
+        if not isinstance(value, Load):
+            continue
+        if not in_rows:
+            beside += value.index.coefficient(outer) == 1
+            continue
+        loads[False] += outer in value.index.variables and _steps_less(value.index, inner, outer)
+        loads[True] += _steps_less(value.index, outer, inner)
+    stores = Counter(
+        crosses
+        for store in kernel.stores
+        for crosses, var, other in ((False, inner, outer), (True, outer, inner))
+        if facts.store_inner(store) and _steps_less(store.index, var, other)
+    )
+    along, across = (loads[crosses] + stores[crosses] for crosses in (False, True))
+    if across == along:
+        return loads[True] > loads[False] and turned(kernel) is None if across else beside > 0
     return across > along
+
+
+def _steps_less(index: Expr, var: Var, other: Var) -> bool:
+    """Whether neighbouring points of the loop over ``var`` are closer in memory than those of ``other``."""
+    step, beyond = index.coefficient(var), index.coefficient(other)
+    if step is None or step == 0:
+        return False
+    if step == 1:
+        return True
+    ours, theirs = step.as_int(), None if beyond is None else beyond.as_int()
+    return ours is not None and theirs is not None and abs(ours) < abs(theirs)
 
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """Return the C definition of ``kernel`` as function ``name``; ``c_source`` calls this for each kernel."""
-    text = _function_text(kernel, name, grain)
-    begin = "FUNCTION_BEGIN STRAIGHT" if _straight(kernel) else "FUNCTION_BEGIN"
+    kernel = unrolled(kernel, across=bool(kernel.inner) and _across(kernel))
+    text, conditional = _function_text(kernel, name, grain)
+    begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
 
 
-def _straight(kernel: Kernel) -> bool:
-    """Whether no load in a vector loop depends on a condition: ``STRAIGHT`` of the prelude then vectorises more.
-
-    Where the inner loops run along memory, values outside of them are scalars.
-    """
-    scalars = analyse(kernel).outer if strategy(kernel) in {"rows", "turned_rows", "whole"} else frozenset()
-    return not any(
-        isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None)
-        for k, v in enumerate(kernel.values)
-        if k not in scalars
+def _scalars(kernel: Kernel) -> frozenset[int]:
+    """Return the values outside of vector loops. If no other value has a condition, ``STRAIGHT`` vectorises more."""
+    in_rows = strategy(kernel) in {"rows", "turned_rows"} or (
+        strategy(kernel) == "whole" and not _across(kernel)
     )
+    return analyse(kernel).outer if in_rows else frozenset()
 
 
-def _function_text(kernel: Kernel, name: str, grain: int) -> str:
-    """Return the C definition, with one version for threads and one for a single thread where both are needed."""
+def _function_text(kernel: Kernel, name: str, grain: int) -> tuple[str, set[int]]:
+    """Return the C definition, with one version for threads and one for a single thread where both are needed.
+
+    Return beside it the positions of the values that read or check under a condition.
+    """
     chosen, condition = strategy(kernel), work_condition(kernel, grain)
     head = f"void {name}({', '.join(parameters(kernel))})"
     if chosen == "whole":
-        alone = _written("rows", kernel, None).lines
+        alone = _written("columns" if _across(kernel) else "rows", kernel, None)
         if condition is None:
-            return definition(head, alone)
+            return definition(head, alone.lines), alone.conditional
         out = _written(chosen, kernel, grain)
-        return either(head, _all(condition, out), out.lines, alone)
+        text = either(head, _all(condition, out), out.lines, alone.lines)
+        return text, out.conditional | alone.conditional
     out = _written(chosen, kernel, grain)
     if out.shared and condition is not None:
-        return threaded(head, _all(condition, out), out.first, out.lines)
-    return definition(head, [*out.first, *out.lines])
+        return threaded(head, _all(condition, out), out.first, out.lines), out.conditional
+    return definition(head, [*out.first, *out.lines]), out.conditional
 
 
 def _all(condition: str, out: Writer) -> str:
@@ -131,6 +163,7 @@ def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
     """Return the code of ``kernel``, written by the method that strategy ``chosen`` names."""
     writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
+    writer.out.conditional = writer.names.conditional
     nothing = _where_nothing_is_done(kernel)
     writer.out.lines[:0] = [*nothing, *writer.names.apart]
     writer.out.first[:0] = nothing if writer.out.first else []
@@ -152,5 +185,6 @@ WRITERS: dict[str, type[LoopWriter]] = {
     "checks": ScatterWriter,
     "scans_of_rows": ScanWriter,
     "turned_rows": TurnedWriter,
+    "interleaved": InterleavedWriter,
 }
 """Writers of the strategies that ``FunctionWriter`` does not have."""

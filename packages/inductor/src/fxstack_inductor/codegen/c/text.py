@@ -35,8 +35,12 @@ class Names:
         """The arrays over ``j`` with half-precision elements that were converted before the loop, by load."""
         self.results: dict[Store, str] = {}
         """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
+        self.targets: dict[Store, str] = {}
+        """The elements of stack arrays that stores write instead of their buffers."""
         self.apart: list[str] = []
         """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
+        self.conditional: set[int] = set()
+        """The positions of the written values that read or check under a condition."""
 
     def element(self, buffer: str, index: Expr) -> str:
         """Return the C text of an element of a buffer, for example ``a0[i0]``."""
@@ -44,7 +48,9 @@ class Names:
 
     def store(self, store: Store) -> str:
         """Return the C statement of a store, for example ``a1[i0] = v3;``."""
-        target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
+        target, dtype = self.targets.get(store), self.dtypes[store.buffer]
+        if target is None:
+            target = self.element(store.buffer, store.index)
         value = self.operand(self._unrounded(store))
         if store in self.results:
             return f"{self.results[store]}[j] = {value};"
@@ -81,6 +87,7 @@ class Names:
         element = self._place(position, value)
         if value.mask is None:
             return element
+        self.conditional.add(position)
         other = "0" if value.other is None else self.operand(value.other)
         return f"({self.operand(value.mask)} ? {element} : {c_ops.store(other, dtype)})"
 
@@ -121,6 +128,8 @@ class Names:
     def expression(self, position: int) -> str:
         """Return the C expression of a value; reductions and scans have none."""
         value = self.kernel.values[position]
+        if isinstance(value, Check) or (isinstance(value, Load) and value.mask is not None):
+            self.conditional.add(position)
         match value:
             case Constant(text, dtype):
                 return c_ops.literal(text, dtype)

@@ -61,9 +61,8 @@ def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModul
         return graph_module
     weights = {node.args[1] for node in convolutions}
     copied = sum(w.meta["val"].numel() for w in weights if not _is_channels_last(w.meta["val"]))
-    if copied > MOST_COPIED[device] * sum(
-        map(_touched, convolutions)
-    ):  # a quick look: images are copied, too
+    # A quick look: images are copied, too.
+    if copied > MOST_COPIED[device] * sum(map(_touched, convolutions)):
         return graph_module
     graph, _ = copied_graph(graph_module)
     try:
@@ -116,8 +115,9 @@ def _keeps_layout(node: FxNode, args: tuple[Any, ...], old: object) -> bool:
     The results of a pointwise operator have the layout that its operands agree on.
     """
     first, result = args[0] if args else None, old[0] if isinstance(old, tuple) and old else old
-    tensors = [value for value in (first, result) if isinstance(value, torch.Tensor) and value.dim() == 4]
-    if len(tensors) < 2 or first.shape != result.shape or first.dtype != result.dtype:
+    if not isinstance(first, torch.Tensor) or not isinstance(result, torch.Tensor) or first.dim() != 4:
+        return False
+    if first.shape != result.shape or first.dtype != result.dtype:
         return False
     if not _is_channels_last(first) or first.storage_offset():
         return False

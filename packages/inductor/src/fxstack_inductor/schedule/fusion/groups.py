@@ -17,6 +17,7 @@ from fxstack_inductor.ir.nodes import (
     Computed,
     Coord,
     ExternCall,
+    Layout,
     Masked,
     Node,
     Pointwise,
@@ -27,6 +28,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.lower.program import Program
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.fusion.directions import direction
 from fxstack_inductor.schedule.fusion.inlining import Usage
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
@@ -37,6 +39,8 @@ HEAVY = 32
 """Operations per element above which reading a stored tensor is cheaper than a second computation."""
 FEW_COLUMNS = 1024
 """Sums of fewer columns than this run in fewer programs than a GPU has processors."""
+SLOW_SCANS = frozenset({"logaddexp"})
+"""Scans whose steps take many cycles, each of which waits for the one before."""
 SIBLINGS = 6
 """Of the groups that read the same memory, this many are tried for a merge, the latest first."""
 
@@ -422,10 +426,62 @@ def _readers(fusion: Fusion, node: Node) -> Iterator[Computed]:
             yield from _readers(fusion, reader)
 
 
+def _keeps_scans_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, reductions beside a slow scan along memory.
+
+    A kernel of scans alone goes through several rows at once, in vectors; beside reductions, a row goes step by step.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    for node in merged.placed:
+        if isinstance(node, Scan) and node.op in SLOW_SCANS and node.layout.order[-1] == node.axis:
+            return Refusal("a reduction beside a slow scan", node.name)
+    return None
+
+
+def _keeps_conditions_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, conditional reads beside reductions and scans.
+
+    The loops of a kernel without reductions are split where the conditions change; a loop with conditions is no vector loop.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
+        return None
+    found = next(
+        (n for n in merged.placed if isinstance(n, Pointwise) and fusion.reads_conditionally(n)), None
+    )
+    return None if found is None else Refusal("conditional reads beside a reduction", found.name)
+
+
+def _keeps_directions_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, reductions along memory beside elementwise results across it, and the reverse.
+
+    One of both would step through memory by whole rows.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    signs = [direction(merged, _accesses(fusion, merged, group)) for group in (left, right)]
+    return Refusal("along memory beside across memory") if signs[0] * signs[1] < 0 else None
+
+
+def _accesses(fusion: Fusion, merged: Group, group: Group) -> Iterable[tuple[Layout, tuple[Expr, ...]]]:
+    """Yield the layout and the coordinates of what ``group`` reads and stores."""
+    for node in group.placed:
+        placement = merged.placed[node]
+        if node in fusion.usage.required:
+            yield node.layout, placement.coords
+        for read in fusion.reads(node):
+            if read.node not in merged.placed and all(map(_is_known, read.coords)):
+                yield read.node.layout, tuple(_coordinate(c, node, placement) for c in read.coords)
+
+
 def _reads_any(fusion: Fusion, group: Group, other: Group) -> bool:
     """Whether a tensor of ``group`` reads one of ``other``."""
     return any(read.node in other.placed for node in group.placed for read in fusion.reads(node))
 
 
-RULES = (_in_range, _choose_inner, _template, _has_few_buffers, _loads_heavy, _keeps_programs, _acyclic)
+RULES = (
+    *(_in_range, _choose_inner, _template, _has_few_buffers, _loads_heavy),
+    *(_keeps_programs, _keeps_scans_apart, _keeps_conditions_apart),
+    *(_keeps_directions_apart, _acyclic),
+)
 """The requirements of a merge, in order; a rule returns None or a refusal."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeGuard
 
-from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.expr import Expr, Mod, Var
 from fxstack_inductor.ir.nodes import (
+    Body,
     Call,
     Computed,
     ExternCall,
@@ -144,6 +145,8 @@ class _Cost:
     """Depth of nested inlined tensors below this tensor."""
     bends: int
     """Number of quotients, remainders and extremes in coordinates, including those of inlined tensors."""
+    conditional: bool
+    """Whether an element is read under a condition."""
 
 
 def choose_inlined(uses: Usage) -> set[Node]:
@@ -163,10 +166,27 @@ def choose_inlined(uses: Usage) -> set[Node]:
             continue
         if uses.many_threads and _narrows_scan(node, uses):
             continue
+        # A loop with conditions is no vector loop; a kernel without reductions is split where conditions change.
+        if not uses.many_threads and cost.conditional and any(_walks(reader) for _, reader in readers):
+            continue
         again = uses.many_threads and _is_short(cost, readers)
         if node in wider or _worth_inlining(node, cost, readers, uses.required, again=again):
             inlined.add(node)
     return inlined
+
+
+def reads_in_parts(body: Body) -> bool:
+    """Whether an element is read under a condition, or at a place that jumps where a remainder starts again."""
+    if not isinstance(body, Read):
+        return isinstance(body, Masked)
+    atoms = (atom for coord in body.coords if isinstance(coord, Expr) for atom in coord.atoms())
+    # A remainder of a loop alone becomes a loop of its own.
+    return any(isinstance(atom, Mod) and atom.num.as_var() is None for atom in atoms)
+
+
+def _walks(reader: Computed) -> bool:
+    """Whether a kernel of ``reader`` has inner loops."""
+    return isinstance(reader, (Reduction, Scan))
 
 
 def _widens(node: Computed) -> bool:
@@ -206,9 +226,10 @@ def _readers(
 
 def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
     """Return the cost of ``node`` if the tensors ``inlined`` are computed at each read."""
-    calls, expensive, indirect, depth, bends = 0, 0, False, 0, 0
+    calls, expensive, indirect, depth, bends, conditional = 0, 0, False, 0, 0, False
     reads: set[Node] = set()
     for body in walk(node.body):
+        conditional = conditional or reads_in_parts(body)
         match body:
             case Call(op, _, _):
                 calls += op != "cast"
@@ -227,12 +248,13 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
                     calls += inner.calls
                     expensive += inner.expensive
                     indirect = indirect or inner.indirect
+                    conditional = conditional or inner.conditional
                     reads |= inner.reads
                 else:
                     reads.add(source)
             case _:
                 pass
-    return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends)
+    return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends, conditional)
 
 
 def _worth_inlining(

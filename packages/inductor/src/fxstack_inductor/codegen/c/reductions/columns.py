@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 from fxstack_inductor.codegen.c.function import FunctionWriter
 from fxstack_inductor.codegen.c.halves import halves
+from fxstack_inductor.codegen.c.loops import PIECE
 from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
@@ -15,6 +17,8 @@ from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, 
 
 MAX_TILE_COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""
+KEPT = 3 << 17
+"""The most bytes of values that a tile keeps for a later pass: three quarters of a second-level cache."""
 BLOCK_ROWS = 256
 """The number of rows summed in float before the partial sums are added to doubles."""
 
@@ -25,16 +29,36 @@ class ColumnWriter(FunctionWriter):
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
         self.column_scans = ScanText(kernel, self.names, MAX_TILE_COLUMNS)
+        self.kept: frozenset[int] = frozenset()
+        """The values of all rows of a tile that stack arrays keep for a later pass."""
+        self.ready: frozenset[int] = frozenset()
+        """The values among them that an earlier pass has computed."""
         self.vectors: dict[int, str] = {}
         """The stack arrays over the columns of a tile with finished values outside the inner loops, by position."""
 
     def columns(self) -> None:
         """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
         *others, column = self.kernel.outer
-        opened = self._open_columns(others, column, MAX_TILE_COLUMNS)
+        rows = product(loop.extent for loop in self.kernel.inner).as_int()
+        most = MAX_TILE_COLUMNS if rows is None else self._keep(rows)
+        widest = min(most, column.extent.as_int() or most)
+        opened = self._open_columns(others, column, most)
+        self.out.write_lines(
+            f"{REGISTER[self.kernel.values[k].dtype]} kept{k}[{rows}][{widest}];" for k in sorted(self.kept)
+        )
+        first = first_passes(self.facts)
         for stage in range(self.facts.last_stage + 1):
+            self.ready = frozenset(k for k in self.kept if first[k] < stage)
             self._column_pass(stage, column)
         self.out.close(opened)
+
+    def _keep(self, rows: int) -> int:
+        """Choose the values ``kept``; return the most columns of a tile, so that these values fit on the stack."""
+        values = self.kernel.values
+        found = [k for k in saved_values(self.facts, rows * PIECE, KEPT) if isinstance(values[k], Compute)]
+        self.kept = frozenset(found)
+        each = rows * sum(values[k].dtype.itemsize for k in found)
+        return min(MAX_TILE_COLUMNS, KEPT // each // PIECE * PIECE) if found else MAX_TILE_COLUMNS
 
     def _column_pass(self, stage: int, column: Loop) -> None:
         """Write one pass for a tile of columns, then the outer-level stores that the pass completes."""
@@ -125,7 +149,8 @@ class ColumnWriter(FunctionWriter):
         The values ``computed_before`` are known before the loop.
         """
         computed = self._per_column(roots, computed_before)
-        conversions = halves(self.names, column.var, computed, stores, computed_before)
+        fresh = [k for k in computed if k not in self.ready]
+        conversions = halves(self.names, column.var, fresh, stores, computed_before)
         with self._converted(conversions, "tile", "width", str(MAX_TILE_COLUMNS)):
             self.out.line("#pragma omp simd")
             with self.out.block("for (int64_t j = 0; j < width; j++)"):
@@ -139,7 +164,7 @@ class ColumnWriter(FunctionWriter):
         Index checks among them would prevent the loop's vectorisation.
         """
         varies = self._by_column(column)
-        needed = self.facts.needed(roots, stop=frozenset(self.vectors))
+        needed = self.facts.needed(roots, stop=self.ready.union(self.vectors))
         return [k for k in needed if k not in varies]
 
     def _by_column(self, column: Loop) -> set[int]:
@@ -153,7 +178,7 @@ class ColumnWriter(FunctionWriter):
     def _per_column(self, roots: list[int], computed_before: frozenset[int]) -> list[int]:
         """Return the values that ``roots`` need in the loop over columns, without those ``computed_before``."""
         reduces = frozenset(k for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce))
-        stop = reduces.union(computed_before, self.vectors)
+        stop = reduces.union(computed_before, self.vectors, self.ready)
         return [k for k in self.facts.needed(roots, stop=stop) if k not in computed_before]
 
     def _column_values(self, computed: list[int]) -> None:
@@ -166,5 +191,15 @@ class ColumnWriter(FunctionWriter):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
             elif isinstance(value, Scan):
                 self.out.write_lines(self.column_scans.step(k))
+            elif k in self.ready:
+                self.out.line(f"const {REGISTER[value.dtype]} v{k} = {self._place(k)};")
             elif not isinstance(value, Constant):
                 self.out.line(self.names.declare(k))
+                self.out.write_lines([f"{self._place(k)} = v{k};"] if k in self.kept else [])
+
+    def _place(self, k: int) -> str:
+        """Return the element of a kept value at the row of the inner loops and column ``j`` of the tile."""
+        row = "0"
+        for loop in self.kernel.inner:
+            row = f"({row}) * {c_index(loop.extent)} + {loop.var.name}" if row != "0" else loop.var.name
+        return f"kept{k}[{row}][j]"

@@ -72,7 +72,7 @@ class Planner:
         for k in computed:
             value = self.kernel.values[k]
             below = () if k in ready else operands(value)
-            self.depth[k] = self._level(below) + isinstance(value, Scan)
+            self.depth[k] = self._level(below) + self._is_scan(k)
 
     def phases(self, reduces: Iterable[int], stores: Iterable[Store]) -> list[Phase]:
         """Return the phases, first to last. They are found from the last to the first: later phases say what to keep."""
@@ -101,7 +101,8 @@ class Planner:
         return max((self.depth.get(k, 0) for k in roots), default=0)
 
     def _is_scan(self, k: int) -> bool:
-        return isinstance(self.kernel.values[k], Scan)
+        """Whether a value is a scan that is still to be computed."""
+        return isinstance(self.kernel.values[k], Scan) and k not in self.ready
 
     def _is_position(self, k: int) -> bool:
         """Whether a value follows from the loop variables alone."""

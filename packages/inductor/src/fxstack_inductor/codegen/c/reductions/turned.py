@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fxstack_inductor.codegen.c.function import FunctionWriter
+from fxstack_inductor.codegen.c.pointwise.tiles import MIN_LOOP_POINTS
 from fxstack_inductor.codegen.c.ranges import Range, ranges
-from fxstack_inductor.codegen.c.tiles import MIN_LOOP_POINTS
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import ZERO, Var, integer

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 
 from fxstack_inductor.codegen.c.halves import halves
-from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, integer
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
+from fxstack_inductor.schedule.condition_splits import invariant_condition, segments
 
 SIDE = 64
 """Rows and columns of a tile: enough for the prefetcher; with 4-byte elements, half a first-level cache."""
@@ -64,10 +65,23 @@ def _across(index: Expr, last: Var) -> bool:
     return step is not None and step.as_int() not in {0, 1}
 
 
-class TileWriter(LoopWriter):
+def crosses(kernel: Kernel) -> bool:
+    """Whether loads cross the last loop, or a part of it between two changes of a condition."""
+    return any(crossing(part) is not None for part in segments(kernel))
+
+
+class TileWriter(PointsWriter):
     """Writes the body of one tiled function."""
 
     def tiles(self) -> None:
+        """Write the tiles of each part of the last loop; a part without crossing loads needs none."""
+        parts = segments(self.kernel)
+        if len(parts) == 1:
+            self.tiled()
+        else:
+            self._apart(parts, lambda part: part.points() if crossing(part.kernel) is None else part.tiled())
+
+    def tiled(self) -> None:
         """Write loops over tiles; a tile copies the crossing tensors transposed, and then computes its elements."""
         row_var = crossing(self.kernel)
         assert row_var is not None
@@ -85,29 +99,37 @@ class TileWriter(LoopWriter):
             self.out.line(f"const int64_t {name}s = {rest} < {size} ? {rest} : {size};")
         for position, load in turned.items():
             self._copy(position, load, row, column, width)
-        with self.out.block(f"if (rows == {tile} && columns == {width})"):
-            self._tile(row, column, str(tile), str(width), width)
-        self.out.open("else")
+        if invariant_condition(self.kernel, self._needed()) is None:
+            with self.out.block(f"if (rows == {tile} && columns == {width})"):
+                self._tile(row, column, str(tile), str(width), width)
+            self.out.open("else")
+        else:
+            self.out.open("")
         self._tile(row, column, "rows", "columns", width)
         self.out.close(3 + len(others))
 
     def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
         """Write the elements of one tile; constant sizes let the compiler use whole vectors."""
-        needed, stores = self._needed(), self.kernel.stores
         with self.out.block(f"for (int64_t i = 0; i < {rows}; i++)"):
             self.out.line(f"const int64_t {row.var.name} = row + i;")
-            conversions = halves(self.names, column.var, needed, stores, ())
-            with self._converted(conversions, "column", columns, str(most)):
-                self.out.line("#pragma omp simd")
-                with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):
-                    self.out.line(f"const int64_t {column.var.name} = column + j;")
-                    self._values(needed)
-                    self._stores(stores)
+            self.decided(lambda writer: writer.tile_row(column, columns, most))
+
+    def tile_row(self, column: Loop, columns: str, most: int) -> None:
+        """Write the elements of one row of a tile."""
+        needed, stores = self._needed(), self.kernel.stores
+        conversions = halves(self.names, column.var, needed, stores, ())
+        with self._converted(conversions, "column", columns, str(most)):
+            self.out.line("#pragma omp simd")
+            with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):
+                self.out.line(f"const int64_t {column.var.name} = column + j;")
+                self._values(needed)
+                self._stores(stores)
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
         """Return the loads across the last loop, by position, that tiles copy into ``turned`` arrays."""
         turned: dict[int, Load] = {}
-        for k, value in enumerate(self.kernel.values):
+        for k in self._needed():
+            value = self.kernel.values[k]
             if not isinstance(value, Load) or value.mask is not None or operands(value):
                 continue
             across = _across(value.index, column.var)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Self
 
 from fxstack_inductor.codegen.c.halves import RUN, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
@@ -36,19 +37,15 @@ class PointsWriter(LoopWriter):
         loops = self.kernel.outer
         parts = segments(self.kernel)
         if len(loops) < 2:
-            self._only_loops(parts)
+            self._apart(parts, lambda writer: writer.only_loop())
             return
         span = self._open_rows(ranges(loops), alone=len(parts) == 1)
         for part in parts:
-            writer = self._for(part)
-            writer.decided(
-                MAX_DECISIONS if len(writer._needed()) <= SHORT_BODY_VALUES else MAX_DECISIONS_OF_LONG_BODY,
-                span,
-            )
+            self._for(part).decided(lambda writer: writer.last_loop(span))
         self.out.close(len(loops) - 1)
 
-    def _only_loops(self, parts: Sequence[Kernel]) -> None:
-        """Write each part of a single loop with its own shares.
+    def _apart(self, parts: Sequence[Kernel], write: Callable[[Self], None]) -> None:
+        """Write each part with its own loops and its own shares.
 
         An unshared part runs on the first thread only, beside shared parts: run twice, the part might read
         its own results.
@@ -58,7 +55,7 @@ class PointsWriter(LoopWriter):
             shared, self.out.shared = self.out.shared, False
             start = len(self.out.lines)
             with self.out.block(""):
-                self._for(part).only_loop()
+                write(self._for(part))
             alone += [] if self.out.shared else [start]
             self.out.shared |= shared
         for start in alone if self.out.shared else ():
@@ -88,27 +85,35 @@ class PointsWriter(LoopWriter):
         self._open_shared(rows, sharing)
         return None
 
-    def _for(self, kernel: Kernel) -> PointsWriter:
+    def _for(self, kernel: Kernel) -> Self:
         """Return a writer for ``kernel``, a part of this function; its lines go to this writer's ``out``."""
         if kernel is self.kernel:
             return self
-        writer = PointsWriter(kernel, self.grain)
+        writer = type(self)(kernel, self.grain)
         writer.out = self.out
         writer.names.apart = self.names.apart
+        writer.names.conditional = self.names.conditional
+        writer.names.staged = dict(self.names.staged)
         return writer
 
-    def decided(self, depth: int, span: Span | None) -> None:
-        """Write the last loop once for each outcome of at most ``depth`` conditions that the loop does not change."""
-        position = invariant_condition(self.kernel, self._needed()) if depth else None
+    def decided(self, write: Callable[[Self], None], depth: int | None = None) -> None:
+        """Let ``write`` write the last loop once for each outcome of conditions that the loop does not change.
+
+        These are at most ``depth`` conditions; None: as many as the length of the body allows.
+        """
+        needed = self._needed()
+        if depth is None:
+            depth = MAX_DECISIONS if len(needed) <= SHORT_BODY_VALUES else MAX_DECISIONS_OF_LONG_BODY
+        position = invariant_condition(self.kernel, needed) if depth else None
         if position is None:
-            self.last_loop(span)
+            write(self)
             return
         with self.out.block(""):
             self.out.line(UNVECTORISED)
             self._values(self.facts.needed([position]))
             for head, holds in ((f"if ({self.names.operand(position)})", True), ("else", False)):
                 with self.out.block(head):
-                    self._for(assume(self.kernel, position, holds=holds)).decided(depth - 1, span)
+                    self._for(assume(self.kernel, position, holds=holds)).decided(write, depth - 1)
 
     def last_loop(self, span: Span | None) -> None:
         """Write the last loop, over ``span`` if threads share it, else (None) over all points."""

@@ -1,0 +1,136 @@
+"""Write out short inner loops point by point: a reduction over few elements becomes arithmetic on values in registers.
+
+The loop over the outer points is then the vector loop, and it reads each element once, however many passes the
+kernel had. Rows of few elements need neither sums across the lanes of a vector nor a rest of each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+from fxstack_inductor.ir.analysis import analyse
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Var, integer, value_var
+from fxstack_inductor.ir.expr import product as product_of
+from fxstack_inductor.ir.kernel import (
+    Compute,
+    Constant,
+    Kernel,
+    Load,
+    Reduce,
+    Store,
+    Value,
+    index_operands,
+    with_expressions,
+    with_operands,
+)
+from fxstack_inductor.schedule.condition_splits import folded
+
+MAX_POINTS = 15
+"""The most inner points that are written out; rows of 16 elements are vectors."""
+MAX_PLACES = 8
+"""The same for points that lie across memory: their loads and stores go through as many places in memory at once."""
+VECTOR = 8
+"""Loops over outer points with fewer points than this are written out, too."""
+MIN_LOOP_POINTS = 16
+"""The least points of the loop that becomes the vector loop."""
+MAX_VALUES = 256
+"""The most values of a kernel with its inner points written out: the compiler reads each of them."""
+STEPS = {
+    "sum": "add",
+    "prod": "mul",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "bitwise_or",
+    "all": "bitwise_and",
+}
+"""The operation of two values that a reduction repeats."""
+FIRST = {"sum": "0"}
+"""What a reduction begins with; other reductions begin with their first element, which gives the same result."""
+
+
+def unrolled(kernel: Kernel, *, across: bool) -> Kernel:
+    """Return ``kernel`` without inner loops if these are short; else ``kernel``. ``across``: they lie across memory.
+
+    Of a kernel without inner loops, the last loop is written out if it is too short for a vector loop.
+    """
+    if not kernel.inner and len(kernel.outer) > 1 and (kernel.outer[-1].extent.as_int() or VECTOR) < VECTOR:
+        short = replace(kernel, outer=kernel.outer[:-1], inner=kernel.outer[-1:])
+        found = unrolled(short, across=False)
+        return kernel if found is short else found
+    facts, points = analyse(kernel), product_of(loop.extent for loop in kernel.inner).as_int()
+    most = MAX_PLACES if across else MAX_POINTS
+    if not kernel.inner or points is None or not 1 <= points <= most or kernel.ordered:
+        return kernel
+    if not kernel.outer or (kernel.outer[-1].extent.as_int() or MIN_LOOP_POINTS) < MIN_LOOP_POINTS:
+        return kernel
+    if any(isinstance(v, Load) and v.buffer in kernel.written for v in kernel.values):
+        return kernel
+    reduces = [v for v in kernel.values if isinstance(v, Reduce)]
+    if not all(v.op in STEPS for v in reduces) or len(facts.outer) + points * sum(facts.inner) > MAX_VALUES:
+        return kernel
+    return folded(_Unroller(kernel).kernel())
+
+
+class _Unroller:
+    """Copies the values of a kernel, once for each inner point that they differ at."""
+
+    def __init__(self, source: Kernel) -> None:
+        self.source = source
+        self.values: list[Value] = []
+        self.points = [
+            {loop.var: integer(at) for loop, at in zip(source.inner, place, strict=True)}
+            for place in product(*(range(loop.extent.as_int() or 0) for loop in source.inner))
+        ]
+        self.places: list[list[int]] = [[] for _ in self.points]
+        """For each inner point, the positions of the copied values."""
+
+    def kernel(self) -> Kernel:
+        """Return the kernel of the copies."""
+        facts = analyse(self.source)
+        for k, value in enumerate(self.source.values):
+            if isinstance(value, Reduce):
+                found = [self._reduced(value)] * len(self.points)
+            elif facts.inner[k]:
+                found = [self._add(self._copy(value, at)) for at in range(len(self.points))]
+            else:
+                found = [self._add(self._copy(value, 0))] * len(self.points)
+            for places, position in zip(self.places, found, strict=True):
+                places.append(position)
+        stores = [
+            self._store(store, at)
+            for store in self.source.stores
+            for at in (range(len(self.points)) if facts.store_inner(store) else (0,))
+        ]
+        return replace(self.source, inner=(), values=tuple(self.values), stores=tuple(stores))
+
+    def _add(self, value: Value) -> int:
+        """Append a value; return its position."""
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def _reduced(self, value: Reduce) -> int:
+        """Append the steps of a reduction over all points; return the position of the result."""
+        elements = [places[value.args[0]] for places in self.places]
+        if value.op in FIRST:
+            elements.insert(0, self._add(Constant(FIRST[value.op], value.dtype)))
+        result = elements[0]
+        for element in elements[1:]:
+            result = self._add(Compute(STEPS[value.op], (result, element), value.dtype))
+        return result
+
+    def _copy(self, value: Value, at: int) -> Value:
+        """Return ``value`` at the inner point ``at``."""
+        moved = with_operands(value, self.places[at])
+        return with_expressions(moved, lambda expr: self._moved(expr, at))
+
+    def _store(self, store: Store, at: int) -> Store:
+        return replace(store, index=self._moved(store.index, at), value=self.places[at][store.value])
+
+    def _moved(self, expr: Expr, at: int) -> Expr:
+        """Return an index expression at the inner point ``at``, with the positions of the copies."""
+        names = {
+            Var(f"v{k}", VarKind.VALUE): value_var(f"v{self.places[at][k]}") for k in index_operands(expr)
+        }
+        return expr.subs({**self.points[at], **names})

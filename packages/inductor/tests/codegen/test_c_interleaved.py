@@ -1,0 +1,84 @@
+"""Points of several neighbouring elements: short rows written out, through stack arrays, of every element size."""
+
+import pytest
+import torch
+from inductor_checks import check
+
+F = torch.nn.functional
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int16, torch.int8]
+X = torch.randn(130, 7)
+
+
+def interleaved(fn, *inputs, **options):
+    text = check(fn, *inputs, **options).lowered.c
+    assert "split0[" in text or "joined0[" in text
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [3, 7, 12, 15])
+@pytest.mark.parametrize("rows", [64, 200])
+def test_rows_of_every_type(rows, columns, dtype):
+    x = (torch.rand(rows, columns) * 20 - 10).to(dtype)
+    interleaved(lambda x: (x * 2 - x.amax(-1, keepdim=True), x.amin(-1)), x)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.softmax(-1),
+        lambda x: torch.var_mean(x, -1),
+        lambda x: F.layer_norm(x.exp(), (7,)),
+        lambda x: (x - x.argmax(-1, keepdim=True), x.argmin(-1)),
+        lambda x: ((x > 0).any(-1), (x > -1).all(-1), x.prod(-1)),
+        lambda x: x.gather(-1, x.argmax(-1, keepdim=True)) + x.logsumexp(-1, keepdim=True),
+    ],
+)
+def test_reductions(fn):
+    interleaved(fn, X)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, row, column: F.gelu(x) * row + column,
+        lambda x, row, column: torch.cat([x[:, 5:], x[:, :5]], -1).sin() + row,
+        lambda x, row, column: x.flip(-1) * row,
+        lambda x, row, column: F.pad(x, (1, -2)).exp() * column,
+        lambda x, row, column: (x.roll(2, -1) * row).sum(-1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_points(fn, dtype):
+    inputs = [x.to(dtype) for x in (X, torch.randn(7), torch.randn(130, 1))]
+    interleaved(fn, *inputs)
+
+
+def test_results_of_other_types_and_gaps():
+    interleaved(lambda x: ((x > 0), x.to(torch.bfloat16) * 2, x.sum(-1)), torch.randn(130, 9)[:, 1:8])
+
+
+def test_a_row_of_nan_and_zeros():
+    x = X.clone()
+    x[3, 4], x[5], x[6] = torch.nan, -0.0, torch.inf
+    interleaved(lambda x: (x.amax(-1), x.amin(-1), x.sum(-1), x.softmax(-1)), x)
+
+
+def test_symbolic_rows():
+    others = [(torch.randn(7 * n),) for n in (64, 2, 63, 300)]
+    interleaved(lambda x: x.view(-1, 7).softmax(-1), torch.randn(70), symbolic=True, others=others)
+
+
+def test_few_rows_that_lie_across_memory_need_no_loop():
+    for rows in (2, 5, 8):
+        x = torch.randn(rows, 300)
+        text = check(lambda x: (x.var(0), x - x.amax(0), x.softmax(0)), x).lowered.c
+        assert "r0" not in text.partition("kernel_0")[2]
+
+
+def test_many_values_stay_loops():
+    def f(x):
+        for k in range(12):
+            x = torch.where(x > k, x * 0.5, x + x.abs())
+        return x.sum(-1)
+
+    assert "r0" in check(f, torch.randn(100, 15)).lowered.c.partition("kernel_0")[2]
