@@ -65,7 +65,7 @@ def test_launches_carry_grids_and_addresses(program):
     points, rows, flat = program.cuda.calls
     assert points.params[:2] == [x.data_ptr(), results[0].data_ptr()]
     assert rows.params[:2] == [y.data_ptr(), results[1].data_ptr()]
-    assert (flat.grid, flat.threads, flat.params[0]) == (1, 128, z.data_ptr())
+    assert (flat.grid, flat.threads, flat.params[0]) == (2, 128, z.data_ptr())
     assert [tuple(r.shape) for r in results] == [(4096,), (64,), (4, 64)]
 
 
