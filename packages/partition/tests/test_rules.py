@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from joint_programs import norm_dropout, rand
 from joints import check, compare, demand_values_before_the_update, mutating_joint, trace_joint
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
 from fxstack_partition.joint.joint import JointGraphError
 from fxstack_partition.joint.ops import OpKind, kind_of, written_arguments
-from fxstack_partition.mincut.network import SOURCE, Edge, build_flow_network
+from fxstack_partition.mincut.network import BYTE, SOURCE, Edge, Weights, build_flow_network
 from fxstack_partition.mincut.solve import InfeasibleError, minimum_cut
 from fxstack_partition.policy.policy import Rule, Verdict
 
@@ -209,3 +210,44 @@ def test_a_narrow_value_is_saved_in_place_of_its_conversion():
     joint = replace(joint, signature=replace(joint.signature, unsaved=unsaved))
     saved = partition(joint).forward.graph_module(rand(8, 4), rand(4, 8))[2:]
     assert not any(value.dtype is torch.float32 and value.shape == (8, 8) for value in saved)
+
+
+def saved_names(fn, *inputs, rewriting):
+    joint = trace_joint(fn, *inputs)
+    part = partition(joint, options=PartitionOptions(rewriting=rewriting))
+    compare(joint, part, inputs)
+    return {name.rstrip("_0123456789") for name in part.saved}
+
+
+def gated(gate, up, w):
+    return (F.silu(gate.exp()) * up.exp()) @ w
+
+
+def repeated(x, w, v):
+    return (x @ w)[:, None].expand(8, 4, 8).reshape(32, 8) @ v
+
+
+@pytest.mark.parametrize(("rewriting", "saved"), [(None, False), (0.9, False), (1.5, True)])
+def test_an_activation_is_saved_where_a_second_write_of_it_costs_more_than_its_memory(rewriting, saved):
+    names = saved_names(gated, rand(16, 8), rand(16, 8), rand(8, 8), rewriting=rewriting)
+    assert ("mul" in names) == saved
+
+
+@pytest.mark.parametrize(("rewriting", "saved"), [(0.0, False), (0.9, True)])
+def test_repeated_rows_are_saved_where_they_are_no_larger_than_their_source_and_a_second_write(
+    rewriting, saved
+):
+    names = saved_names(repeated, rand(8, 8), rand(8, 8), rand(8, 8), rewriting=rewriting)
+    assert (names & {"clone", "view", "_unsafe_view"} != set()) == saved
+
+
+def test_values_that_are_not_on_a_cpu_have_a_price_of_a_second_write():
+    def price(device):
+        with FakeTensorMode():
+            inputs = [torch.empty(8, 8, device=device, requires_grad=True) for _ in range(3)]
+            joint = trace_joint(repeated, *inputs)
+        facts = analyze(joint)
+        weights = Weights(facts, OPTIONS)
+        return max(map(weights.rewrite_cost, facts.nodes[:-1]))
+
+    assert (price("cpu"), price("meta")) == (0, int(32 * 8 * 4 * BYTE * 0.9))

@@ -70,6 +70,12 @@ class PartitionOptions:
     """Views may be recomputed."""
     narrow: bool = True
     """Save values in a smaller dtype that holds them exactly (``joint.narrow``)."""
+    rewriting: float | None = None
+    """Cost of writing a recomputed value to memory again, where a product of the backward reads it, beside the cost 1 of saving
+    the value. 0.0: as little memory as possible. Up to 1.0: a value is saved if its recomputation needs further values of about
+    its size. Above 1.0: all such values that the forward has in memory are saved, which takes most memory and least time.
+    None: 0.9 for values on a GPU, 0.0 for others.
+    """
     redraw: bool = True
     """Recompute random numbers from the saved state of the generator (``joint.rng_replay``)."""
     budget: float | int | None = None

@@ -42,6 +42,10 @@ SINK = 1
 BYTE = 16
 """The capacity of one byte. Smaller units break ties between cuts of equal bytes."""
 
+GPU_REWRITING = 0.9
+"""``PartitionOptions.rewriting`` of values on a GPU: the time of a kernel and of a copy of repeated heads counts, and an
+activation that only needs values that are saved anyway is recomputed."""
+
 FUSIBLE = (OpKind.POINTWISE, OpKind.CREATION, OpKind.VIEW, OpKind.GETITEM, OpKind.SYMBOLIC, OpKind.GATHER)
 """Kinds that fuse with their users, so that recomputation adds hardly any time."""
 
@@ -174,7 +178,7 @@ def build_flow_network(
             for arg in facts.inputs[node]:
                 if arg in leaves:
                     builder.add_uncuttable(leaves[arg], entry)
-            price = penalty(node) if penalty is not None else 0
+            price = (penalty(node) if penalty is not None else 0) + weights.rewrite_cost(node)
             if price:
                 builder.add_edge(SOURCE, entry, price)
                 builder.charged[SOURCE, entry] = node
@@ -235,6 +239,16 @@ class Weights:
         self._static = options.static_inputs | {InputKind.SYMBOL}
         self._traffic = traffic
         self._written = _materialized(facts, self._sizes) if traffic else frozenset(facts.nodes)
+        self._rewritten = _rewritten(facts) if traffic else frozenset()
+
+    def rewrite_cost(self, node: Node) -> int:
+        """Return the cost of writing ``node`` to memory again, if the backward must do so to recompute it; else 0."""
+        if node not in self._rewritten or node not in self._written:
+            return 0
+        value, weight = node.meta.get("val"), self._options.rewriting
+        if weight is None:
+            weight = GPU_REWRITING if isinstance(value, torch.Tensor) and value.device.type != "cpu" else 0.0
+        return int(self._sizes.value_bytes(value) * BYTE * weight)
 
     def save_cost(self, node: Node) -> int:
         """Return the cost of saving ``node``: 1 for numbers and for inputs that stay in memory anyway."""
@@ -255,6 +269,25 @@ class Weights:
         # Among equal costs, a value costs less memory than its conversion to a wider dtype.
         tie = 3 if _widens(node) else 2 if self._facts.kinds[node] is OpKind.VIEW else 1
         return size * BYTE * (1 if written else 2) + tie
+
+
+def _rewritten(facts: JointFacts) -> frozenset[Node]:
+    """Return the elementwise results that the backward writes to memory if it recomputes them.
+
+    These are the operands of products and of other operators that do not fuse, such as a layer's activation, which the
+    gradient of the next layer's weight reads.
+    """
+    found: set[Node] = set()
+    for node in facts.nodes[:-1]:
+        if node in facts.backward and facts.kinds[node] not in _WITHIN_KERNELS:
+            waiting = [*facts.inputs[node]]
+            while waiting:
+                operand = waiting.pop()
+                if facts.kinds[operand] in _ALIASING:
+                    waiting += facts.inputs[operand][:1]
+                elif facts.kinds[operand] in FUSIBLE and operand in facts.forward:
+                    found.add(operand)
+    return frozenset(found)
 
 
 def _widens(node: Node) -> bool:
