@@ -97,7 +97,9 @@ def _nodes_after(tracer: AtenTracer, last: Node | None) -> Iterator[Node]:
 
 def _is_repeatable(tracer: AtenTracer, nodes: Sequence[Node], result: object) -> bool:
     """Whether the nodes compute a new tensor of static sizes from their operands alone."""
-    if type(result) is not FakeTensor or result._has_symbolic_sizes_strides or result.requires_grad:
+    if not isinstance(result, torch.Tensor) or type(result) is not FakeTensor:
+        return False
+    if result._has_symbolic_sizes_strides or result.requires_grad:
         return False
     entry = tracer.tensor_tracker.get(result)
     if entry is None or not nodes or entry.proxy.node is not nodes[-1]:
@@ -118,7 +120,7 @@ def _repeat(tracer: AtenTracer, recorded: Recorded, tensors: Sequence[torch.Tens
     copies: dict[Node, Node] = dict(zip(recorded.operands, nodes, strict=True))
     for node in recorded.nodes:
         args, kwargs = map_arg((node.args, node.kwargs), lambda used: copies.get(used, used))
-        copies[node] = tracer.add_call(node.target, args, kwargs)  # type: ignore[arg-type]
+        copies[node] = tracer.add_call(node.target, args, kwargs)
         copies[node].meta["val"] = node.meta["val"]
     result, last = _fresh(recorded.result), copies[recorded.nodes[-1]]
     last.meta["val"] = result

@@ -131,7 +131,7 @@ class NativePrinter(CText):
                 self.lock(False)
                 self.allocate_all(allocations)
             elif kind is records.Launch:
-                self.launch_all(run)
+                self.launch_all([r for r in run if isinstance(r, (records.Launch, records.Free))])
             else:
                 for record in run:
                     self.write(record)

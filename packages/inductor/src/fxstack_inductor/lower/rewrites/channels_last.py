@@ -116,8 +116,9 @@ def _keeps_layout(node: FxNode, args: tuple[Any, ...], old: object) -> bool:
     The results of a pointwise operator have the layout that its operands agree on.
     """
     first, result = args[0] if args else None, old[0] if isinstance(old, tuple) and old else old
-    tensors = [value for value in (first, result) if isinstance(value, torch.Tensor) and value.dim() == 4]
-    if len(tensors) < 2 or first.shape != result.shape or first.dtype != result.dtype:
+    if not (isinstance(first, torch.Tensor) and isinstance(result, torch.Tensor)) or first.dim() != 4:
+        return False
+    if first.shape != result.shape or first.dtype != result.dtype:
         return False
     if not _is_channels_last(first) or first.storage_offset():
         return False
