@@ -28,6 +28,8 @@ from fxstack_functionalize.torch_compat import (
 from fxstack_functionalize.torch_compat import ProxyTensor as _ProxyTensor
 from fxstack_functionalize.torch_state import with_explicit_dtype
 from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.repeated_calls import record_each
+from fxstack_interchange.operators.list_operators import ForEach
 from fxstack_interchange.torch_facts.dtypes import convert_dtypes, have_other_dtypes, returned_dtypes
 from fxstack_interchange.torch_facts.layouts import copy_with_strides, eager_strides, view_with_strides
 from fxstack_interchange.torch_facts.undefined import with_undefined
@@ -198,6 +200,8 @@ class RecordingMode(ProxyTorchDispatchMode):
         leaves = tree_leaves((args, kwargs))
         if any(type(leaf) not in PLAIN_TENSORS for leaf in leaves if isinstance(leaf, torch.Tensor)):
             return NotImplemented
+        if isinstance(rule, ForEach):
+            return record_each(self.tracer, self, rule.function, rule.calls(args, kwargs))
         with self:
             result = NotImplemented if rule is None else rule(*args, **kwargs)
             if result is not NotImplemented or not self._is_composite(func):

@@ -112,7 +112,7 @@ NAMES = {
         "torch._subclasses.fake_tensor": "FakeTensor FakeTensorMode",
         "torch.utils": "_pytree",
         "torch.utils._mode_utils": "no_dispatch",
-        "torch.utils._python_dispatch": "TorchDispatchMode autograd_would_have_decomposed",
+        "torch.utils._python_dispatch": "TorchDispatchMode _disable_current_modes autograd_would_have_decomposed",
         "torch.utils._pytree": "TreeSpec tree_leaves",
     },
 }

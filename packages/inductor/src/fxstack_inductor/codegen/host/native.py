@@ -16,9 +16,9 @@ from typing import Any
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import DTYPE_CODES, identifier, symbols_of
 from fxstack_inductor.codegen.host.native_calls import UNDEFINED, ShimCall, shim_call
-from fxstack_inductor.codegen.host.native_integers import write_integer
+from fxstack_inductor.codegen.host.native_launches import allocations_first, kind_of_run, write_launches
 from fxstack_inductor.codegen.host.native_nested import Printed, write_nested
-from fxstack_inductor.codegen.host.native_numbers import Numbers
+from fxstack_inductor.codegen.host.native_numbers import Numbers, write_integer
 from fxstack_inductor.codegen.host.native_text import (
     CText,
     ascii_name,
@@ -27,6 +27,7 @@ from fxstack_inductor.codegen.host.native_text import (
     empty_tensor,
     returning,
     write_allocations,
+    write_constants,
     write_inputs,
     write_restrides,
     write_results,
@@ -117,8 +118,9 @@ class NativePrinter(CText):
         return self.printed[body.name]
 
     def _write_records(self) -> None:
-        """Write all records; neighbouring allocations, or checks of strides, become a loop over a table."""
-        for _, group in groupby(self.steps.records, key=type):
+        """Write all records; neighbouring allocations, checks of strides or launches become loops over tables."""
+        inputs = frozenset() if self.boxed else frozenset(map(identifier, self.steps.plan.program.inputs))
+        for kind, group in groupby(allocations_first(self.steps.records, inputs), key=kind_of_run):
             run = list(group)
             restrides = [record for record in run if isinstance(record, records.Restride)]
             allocations = [record for record in run if isinstance(record, records.Allocate)]
@@ -127,6 +129,8 @@ class NativePrinter(CText):
             elif allocations:
                 self.lock(False)
                 self.allocate_all(allocations)
+            elif kind is records.Launch:
+                self.launch_all([r for r in run if isinstance(r, (records.Launch, records.Free))])
             else:
                 for record in run:
                     self.write(record)
@@ -266,9 +270,7 @@ class NativePrinter(CText):
         for is_tensor, group in groupby(program.parameters, key=program.inputs.__contains__):
             if is_tensor:
                 write_inputs(self, list(map(identifier, group)))
-        for name in map(identifier, program.constants):
-            self.objects[name] = self.bound(name)
-            self._from_object(name, self.objects[name])
+        write_constants(self, list(map(identifier, program.constants)))
         # A missing dimension has no size.
         measured = {b.source for b in program.bindings if b.dim is not None}
         for source in sorted(measured & program.inputs.keys()):
@@ -313,6 +315,10 @@ class NativePrinter(CText):
         error = [self.error_address] if kernel.checked else []
         arguments = ", ".join([*values, *kernel.sizes, *error, "threads"])
         self.write_profiled(kernel.title, f"{self.functions[kernel.name]}({arguments});")
+
+    def launch_all(self, run: Sequence[records.Launch | records.Free]) -> None:
+        """Write launches, and the releases between them."""
+        write_launches(self, run, self.write)
 
     def allocate(self, record: records.Allocate) -> None:
         """Write the allocation of a tensor outside of the arena."""

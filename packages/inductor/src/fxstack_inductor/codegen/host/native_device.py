@@ -82,6 +82,11 @@ class DevicePrinter(NativePrinter):
             copy = f"fx_copy_back(&thread, {self.bound(self.callback(text))}, {self.handles[name]}, {place})"
             self.check(f"{place} && {copy}")
 
+    def launch_all(self, run: Sequence[records.Launch | records.Free]) -> None:
+        """Write launches one by one: each has a record of the driver."""
+        for record in run:
+            self.write(record)
+
     def address(self, buffer: records.Buffer) -> str:
         """Return a pointer to the elements; at its first use, an unaligned tensor is copied to aligned memory."""
         name, new = buffer.name, buffer.name not in self.addresses

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
@@ -314,6 +314,28 @@ def write_inputs(printer: TablePrinter, names: Sequence[str]) -> None:
     printer.check(f"fx_tensors(&{first}, {len(names)}, &{places[0]})")
     for name, place in zip(names, places, strict=True):
         printer.handles[name], printer.objects[name] = place, f"fx_object_of({place})"
+
+
+def write_constants(printer: TablePrinter, names: Sequence[str]) -> None:
+    """Write handles of the constants ``names``, which are bound to the program."""
+    for (first, place), run in _neighbours(printer, names):
+        for k, name in enumerate(run):
+            printer.handles[name] = f"x[{place + k}]"
+            printer.objects[name] = f"fx.PyTuple_GetItem(self, {first + k})"
+        printer.line(f"for (int64_t k = 0; k < {len(run)}; k++) {{")
+        printer.line(f"x[{place} + k] = fx_tensor(fx.PyTuple_GetItem(self, {first} + k));")
+        printer.check(f"!x[{place} + k]")
+        printer.line("}")
+
+
+def _neighbours(
+    printer: TablePrinter, names: Sequence[str]
+) -> Iterator[tuple[tuple[int, int], tuple[str, ...]]]:
+    """Yield constants that are neighbours in the state and in the array of handles, with their first places there."""
+    places = [(printer.position(name), int(printer.new("x")[2:-1]), name) for name in names]
+    for _, group in groupby(places, key=lambda place: place[0] - place[1]):
+        run = list(group)
+        yield run[0][:2], tuple(name for _, _, name in run)
 
 
 def write_restrides(printer: TablePrinter, run: Sequence[records.Restride]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fxstack_inductor.lower.registry import find_overload
+from fxstack_interchange.operators.list_operators import ForEach
 
 
 def _norm(x: torch.Tensor, ord: object = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -38,31 +39,14 @@ _SCALED = frozenset({"addcmul", "addcdiv"})
 """Operators that take the number behind the tensors as ``value=``."""
 
 
-def _each(name: str, overload: str) -> Callable[..., Any]:
+def _each(name: str, overload: str) -> ForEach:
     """Return a function of lists that applies the operator ``name`` to the tensors at each position."""
     numbers = overload in {"Scalar", "ScalarList"}
     function = (_OF_NUMBERS.get(name) if numbers else None) or _FUNCTIONS[name]
-
-    def run(*args: object, **kwargs: object) -> list[torch.Tensor]:
-        """Apply the function to the tensors at each position of the lists."""
-        rest = dict(kwargs)
-        if name in _SCALED:
-            *args, rest["value"] = (*args, 1)[:4]  # type: ignore[assignment]
-        listed = next(arg for arg in args if isinstance(arg, (list, tuple)))
-        return [
-            function(*(_one(arg, k) for arg in args), **{n: _one(v, k) for n, v in rest.items()})
-            for k in range(len(listed))
-        ]
-
-    return run
+    return ForEach(function, scaled=name in _SCALED)
 
 
-def _one(value: object, position: int) -> Any:
-    """Return the item of a list at ``position``; a value that is no list serves all positions."""
-    return value[position] if isinstance(value, (list, tuple)) else value
-
-
-def foreach_rules() -> Mapping[Any, Callable[..., Any]]:
+def foreach_rules() -> Mapping[Any, ForEach]:
     """Map each ``_foreach_`` overload that this torch has to its decomposition."""
     rules = {}
     for name in _FUNCTIONS:

@@ -115,7 +115,7 @@ def _keeps_layout(node: FxNode, args: tuple[Any, ...], old: object) -> bool:
     The results of a pointwise operator have the layout that its operands agree on.
     """
     first, result = args[0] if args else None, old[0] if isinstance(old, tuple) and old else old
-    if not isinstance(first, torch.Tensor) or not isinstance(result, torch.Tensor) or first.dim() != 4:
+    if not (isinstance(first, torch.Tensor) and isinstance(result, torch.Tensor)) or first.dim() != 4:
         return False
     if first.shape != result.shape or first.dtype != result.dtype:
         return False
