@@ -43,9 +43,8 @@ def case_of(name: str) -> zoo.Case:
     config = getattr(transformers, entry.config)(**entry.extra)
     model = getattr(transformers, entry.model)(config)
     rows, *length = SMALLER[short]
-    batch = {
-        key: value[:rows, : length[0]] if length else value[:rows] for key, value in entry.batch().items()
-    }
+    cut = (slice(rows), *map(slice, length))
+    batch = {key: value[cut].contiguous() for key, value in entry.batch().items()}
     return zoo.Case(name, model, batch, lambda model, batch: model(**batch).loss)
 
 
