@@ -51,7 +51,7 @@ def test_it_finds_what_trying_everything_finds(extra):
     joint = trace_joint(lambda x, w: (x @ w).sin().softmax(-1).exp() * x, rand(5, 5), rand(5, 5))
     facts = analyze(joint)
     network = build_flow_network(facts, BUDGET_RULES, OPTIONS)
-    cap = bytes_between(facts, facts.index_graph.places(facts.primals)) + extra
+    cap = bytes_between(facts, facts.index_graph.indices(facts.primals)) + extra
     saved = cheapest_under(facts, network, WorkModel(joint, OPTIONS), cap)
     assert seconds(facts, saved) == pytest.approx(by_trying(facts, network, cap))
 

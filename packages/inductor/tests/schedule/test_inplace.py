@@ -163,3 +163,23 @@ def test_a_gpu_writes_statistics_although_an_index_may_be_out_of_range():
     plan = fi.lower(graph, target="cuda").plan
     assert any(step.kernel.checked for step in plan.steps)
     assert not plan.copies
+
+
+def repeated(x, y):
+    wide = (x.exp()[:, None] * y).sin()
+    x.copy_(x.exp() + 1)
+    return (wide,)
+
+
+def each(x, y):
+    x.exp_()
+    y.mul_(2).add_(y)
+    return ()
+
+
+def test_programs_of_a_gpu_read_no_element_that_another_program_writes():
+    pytest.importorskip("triton")
+    gpu = fi.InductorOptions(target="cuda")
+    inputs = torch.randn(64, generator=SEED), torch.randn(64, 300, generator=SEED)
+    assert "arg0_1.copy_(" in compiled(repeated, *inputs, options=gpu)
+    assert ".copy_(" not in compiled(each, *inputs, options=gpu)

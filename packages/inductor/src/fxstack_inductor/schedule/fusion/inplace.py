@@ -1,7 +1,8 @@
 """Let kernels write mutated inputs directly. Otherwise a kernel writes a new tensor, which is copied at the end.
 
 The direct write has two conditions: no later step reads the input's old contents, and the kernel reads an
-element of the input only to write the same element. On the CPU, an index that may be out of range forbids the
+element of the input only to write the same element. On a GPU, moreover, a single program must read the element: programs
+run in any order. On the CPU, an index that may be out of range forbids the
 direct write, because eager raises before it writes anything, and the compiled program must do the same (for
 scatters see ``inplace_scatter``). On a GPU, such an index ends the process's use of the device, as in eager.
 """
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from fxstack_inductor.ir.analysis import analyse
-from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
+from fxstack_inductor.ir.kernel import Kernel, Load, Reduce, Scan
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Input, Node
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.program import Mutation, Program
@@ -84,6 +85,9 @@ def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Muta
         else:
             unchecked = not checked or value.device.type == "cuda"
             allowed = unchecked and _needs_no_old_value(steps, readers, makers[value], mutation)
+            maker = steps[makers[value]]
+            if allowed and program.many_threads and isinstance(maker, KernelStep):
+                allowed = _read_by_one_program(maker.kernel, target.name)
         if allowed:
             yield mutation
 
@@ -133,6 +137,14 @@ def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
     others += [store.value for store in kernel.stores if store not in stores]
     needed = facts.needed(others, stop=frozenset(reduces))
     return not any(facts.store_inner(s) for s in stores) and set(loads).isdisjoint(needed)
+
+
+def _read_by_one_program(kernel: Kernel, target: str) -> bool:
+    """Whether a single program of a GPU reads each element of ``target``: the address changes along all loops of programs."""
+    reduces = any(isinstance(v, (Reduce, Scan)) for v in kernel.values)
+    loops = {loop.var for loop in (kernel.outer if reduces else (*kernel.outer, *kernel.inner))}
+    indices = (v.index for v in kernel.values if isinstance(v, Load) and v.buffer == target)
+    return all(loops <= index.variables for index in indices)
 
 
 def _write_to_inputs(step: Step, chosen: Mapping[Node, Input]) -> Step:
