@@ -107,7 +107,7 @@ class InterleavedWriter(LoopWriter):
         for group in stores:
             self.out.line(self._array(group))
             for row, members in group.rows.items():
-                self.names.targets.update({self.kernel.stores[k]: f"{group.name}[{row}][j]" for k in members})
+                self.names.targets.update({self.kernel.stores[k]: f"{group.name}[{row}]" for k in members})
         varies, needed = self._varying(last), self._needed()
         outside = [k for k in needed if k not in varies]
         self._values(outside)
