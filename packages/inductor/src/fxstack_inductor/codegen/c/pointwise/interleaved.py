@@ -60,12 +60,12 @@ def grouped(kernel: Kernel, accesses: Iterable[tuple[int, Load | Store]], name: 
         base = (access.index - offset).subs({var: ZERO})
         found[access.buffer, base, size].append((offset, k))
     groups: list[Group] = []
-    for (buffer, base, step), members in found.items():
+    for (buffer, base, between), members in found.items():
         first = min(offset for offset, _ in members)
         rows: defaultdict[int, list[int]] = defaultdict(list)
         for offset, k in members:
             rows[offset - first].append(k)
-        groups.append(Group(f"{name}{len(groups)}", buffer, base + first, step, dict(rows)))
+        groups.append(Group(f"{name}{len(groups)}", buffer, base + first, between, dict(rows)))
     return groups
 
 
