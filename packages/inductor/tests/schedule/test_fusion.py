@@ -334,3 +334,11 @@ def test_results_across_memory_are_no_part_of_a_reduction_along_it():
     assert fused(check(lambda x, y: x - y.amax(0), y * 2, y))
     compiled = check(lambda x, y: x.t() - y.amax(0), x, y)
     assert "along memory beside across memory" in refusals(compiled)
+
+
+def test_slow_functions_of_few_columns_are_no_part_of_a_reduction_across_them():
+    x = torch.randn(90, 7)
+    compiled = check(lambda x: (x.exp() * 2, x.amax(0)), x)
+    assert "slow functions of few columns" in refusals(compiled)
+    assert fused(check(lambda x: (x.exp() * 2, x.amax(1)), x))
+    assert fused(check(lambda x: (x.exp() * 2, x.amax(0)), x.t().contiguous()))

@@ -54,7 +54,7 @@ class Halves:
     def leave(self, names: Names, first: str, count: str) -> Iterator[str]:
         """Store the results; after the loop, loads and stores convert one by one again."""
         for n, store in enumerate(self.stores):
-            target = self._place(names, store.buffer, store.index, first)
+            target = names.targets.get(store) or self._place(names, store.buffer, store.index, first)
             yield f"write_{STORAGE[names.dtypes[store.buffer]]}({target}, result{n}, {count});"
             del names.results[store]
         for k in self.loads:
@@ -92,7 +92,7 @@ def halves(
     loads = {k: v for k in computed if isinstance(v := values[k], Load) and v.mask is None}
     loads = {k: v for k, v in loads.items() if k in read or k not in copied}
     converted = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
-    return Halves(var, converted, [s for s in exclusive if fits(s)])
+    return Halves(var, converted, [s for s in exclusive if fits(s, turned=s in names.targets)])
 
 
 def _apart(names: Names, store: Store) -> bool:

@@ -36,7 +36,7 @@ class Names:
         self.results: dict[Store, str] = {}
         """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
         self.targets: dict[Store, str] = {}
-        """The elements of stack arrays that stores write instead of their buffers."""
+        """The rows, over ``j``, of stack arrays that stores write instead of their buffers."""
         self.apart: list[str] = []
         """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
         self.conditional: set[int] = set()
@@ -48,9 +48,8 @@ class Names:
 
     def store(self, store: Store) -> str:
         """Return the C statement of a store, for example ``a1[i0] = v3;``."""
-        target, dtype = self.targets.get(store), self.dtypes[store.buffer]
-        if target is None:
-            target = self.element(store.buffer, store.index)
+        row, dtype = self.targets.get(store), self.dtypes[store.buffer]
+        target = self.element(store.buffer, store.index) if row is None else f"{row}[j]"
         value = self.operand(self._unrounded(store))
         if store in self.results:
             return f"{self.results[store]}[j] = {value};"

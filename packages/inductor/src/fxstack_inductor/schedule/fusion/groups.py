@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom, product
 from fxstack_inductor.ir.nodes import (
+    Body,
     Call,
     Computed,
     Coord,
@@ -26,10 +27,12 @@ from fxstack_inductor.ir.nodes import (
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import Program
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.fusion.checked import has_checks
 from fxstack_inductor.schedule.fusion.directions import direction
-from fxstack_inductor.schedule.fusion.inlining import Usage
+from fxstack_inductor.schedule.fusion.inlining import Usage, reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
 from fxstack_inductor.schedule.fusion.state import COMPUTED, UNKNOWN, FusionState, Group, Placement, loops_of
@@ -41,6 +44,8 @@ FEW_COLUMNS = 1024
 """Sums of fewer columns than this run in fewer programs than a GPU has processors."""
 SLOW_SCANS = frozenset({"logaddexp"})
 """Scans whose steps take many cycles, each of which waits for the one before."""
+VECTOR = 8
+"""Loops of fewer points than this make no vectors."""
 SIBLINGS = 6
 """Of the groups that read the same memory, this many are tried for a merge, the latest first."""
 
@@ -447,9 +452,34 @@ def _keeps_conditions_apart(fusion: Fusion, merged: Group, left: Group, right: G
     if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
         return None
     found = next(
-        (n for n in merged.placed if isinstance(n, Pointwise) and fusion.reads_conditionally(n)), None
+        (n for n in merged.placed if isinstance(n, Pointwise) and fusion.has(n, reads_in_parts)), None
     )
     return None if found is None else Refusal("conditional reads beside a reduction", found.name)
+
+
+def _keeps_slow_functions_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, slow functions of a few columns beside reductions and scans across these, or beside checks.
+
+    The vector loop would go over the few columns. Kernels of the functions alone go over all elements.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
+        return None
+    inner, checked = merged.inner or frozenset(), any(map(has_checks, merged.placed))
+    for node in merged.placed:
+        if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
+            continue
+        place = sum(
+            (c * s for c, s in zip(merged.placed[node].coords, node.layout.stride, strict=True)), ZERO
+        )
+        last = next((v for v in merged.space if place.coefficient(v) == 1), None)
+        size = None if last is None or last.extent is None else last.extent.as_int()
+        if size is not None and size < VECTOR and (checked or last not in inner):
+            return Refusal("slow functions of few columns", node.name)
+    return None
+
+
+def _is_slow(body: Body) -> bool:
+    return isinstance(body, Call) and body.op in EXPENSIVE
 
 
 def _keeps_directions_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
@@ -482,6 +512,6 @@ def _reads_any(fusion: Fusion, group: Group, other: Group) -> bool:
 RULES = (
     *(_in_range, _choose_inner, _template, _has_few_buffers, _loads_heavy),
     *(_keeps_programs, _keeps_scans_apart, _keeps_conditions_apart),
-    *(_keeps_directions_apart, _acyclic),
+    *(_keeps_slow_functions_apart, _keeps_directions_apart, _acyclic),
 )
 """The requirements of a merge, in order; a rule returns None or a refusal."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
-from fxstack_inductor.ir.nodes import Computed, Coord, ExternCall, Node, Read, substitution, walk
+from fxstack_inductor.ir.nodes import Body, Computed, Coord, ExternCall, Node, Read, substitution, walk
 from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.fusion.inlining import Usage, reads_in_parts
+from fxstack_inductor.schedule.fusion.inlining import Usage
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.sizes import SizeProviders
 
@@ -78,8 +78,8 @@ class FusionState:
     """Pairs of tensors whose groups were not merged, with the reason; ``Plan`` shows them."""
     weights: dict[Computed, int] = field(default_factory=dict)
     """Operations per element, by tensor."""
-    conditional: dict[Computed, bool] = field(default_factory=dict)
-    """Whether the computation of a tensor reads under a condition, by tensor."""
+    found: dict[tuple[Computed, Callable[[Body], bool]], bool] = field(default_factory=dict)
+    """Whether the computation of a tensor has a part that a test finds, by tensor and test."""
     counter: int = 0
     """The number of loop variables made so far."""
 
@@ -102,14 +102,14 @@ class FusionState:
             self.direct[node] = tuple(dict.fromkeys(self._reads_through_inlined(node)))
         return self.direct[node]
 
-    def reads_conditionally(self, node: Computed) -> bool:
-        """Whether ``node``, or a tensor inlined into it, reads elements under a condition."""
-        if node not in self.conditional:
+    def has(self, node: Computed, test: Callable[[Body], bool]) -> bool:
+        """Whether ``test`` finds a part of ``node``, or of a tensor inlined into it."""
+        if (node, test) not in self.found:
             inlined = [r.node for r in node.reads if r.node in self.inlined]
-            self.conditional[node] = any(map(reads_in_parts, walk(node.body))) or any(
-                isinstance(n, Computed) and self.reads_conditionally(n) for n in inlined
+            self.found[node, test] = any(map(test, walk(node.body))) or any(
+                isinstance(n, Computed) and self.has(n, test) for n in inlined
             )
-        return self.conditional[node]
+        return self.found[node, test]
 
     def _reads_through_inlined(self, node: Computed) -> Iterable[Read]:
         """Yield the reads of ``node``; a read of an inlined tensor becomes the reads of that tensor."""

@@ -60,12 +60,12 @@ def grouped(kernel: Kernel, accesses: Iterable[tuple[int, Load | Store]], name: 
         base = (access.index - offset).subs({var: ZERO})
         found[access.buffer, base, size].append((offset, k))
     groups: list[Group] = []
-    for (buffer, base, step), members in found.items():
+    for (buffer, base, between), members in found.items():
         first = min(offset for offset, _ in members)
         rows: defaultdict[int, list[int]] = defaultdict(list)
         for offset, k in members:
             rows[offset - first].append(k)
-        groups.append(Group(f"{name}{len(groups)}", buffer, base + first, step, dict(rows)))
+        groups.append(Group(f"{name}{len(groups)}", buffer, base + first, between, dict(rows)))
     return groups
 
 
@@ -107,7 +107,7 @@ class InterleavedWriter(LoopWriter):
         for group in stores:
             self.out.line(self._array(group))
             for row, members in group.rows.items():
-                self.names.targets.update({self.kernel.stores[k]: f"{group.name}[{row}][j]" for k in members})
+                self.names.targets.update({self.kernel.stores[k]: f"{group.name}[{row}]" for k in members})
         varies, needed = self._varying(last), self._needed()
         outside = [k for k in needed if k not in varies]
         self._values(outside)

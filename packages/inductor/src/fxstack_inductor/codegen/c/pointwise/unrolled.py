@@ -14,6 +14,7 @@ from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, integer, value_var
 from fxstack_inductor.ir.expr import product as product_of
 from fxstack_inductor.ir.kernel import (
+    Check,
     Compute,
     Constant,
     Kernel,
@@ -25,6 +26,7 @@ from fxstack_inductor.ir.kernel import (
     with_expressions,
     with_operands,
 )
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.schedule.condition_splits import folded
 
 MAX_POINTS = 15
@@ -55,9 +57,9 @@ def unrolled(kernel: Kernel, *, across: bool) -> Kernel:
 
     Of a kernel without inner loops, the last loop is written out if it is too short for a vector loop.
     """
-    if not kernel.inner and len(kernel.outer) > 1 and (kernel.outer[-1].extent.as_int() or VECTOR) < VECTOR:
+    if not kernel.inner:
         short = replace(kernel, outer=kernel.outer[:-1], inner=kernel.outer[-1:])
-        found = unrolled(short, across=False)
+        found = unrolled(short, across=False) if _too_short(kernel) else short
         return kernel if found is short else found
     facts, points = analyse(kernel), product_of(loop.extent for loop in kernel.inner).as_int()
     most = MAX_PLACES if across else MAX_POINTS
@@ -65,12 +67,21 @@ def unrolled(kernel: Kernel, *, across: bool) -> Kernel:
         return kernel
     if not kernel.outer or (kernel.outer[-1].extent.as_int() or MIN_LOOP_POINTS) < MIN_LOOP_POINTS:
         return kernel
-    if any(isinstance(v, Load) and v.buffer in kernel.written for v in kernel.values):
-        return kernel
+    if any(
+        isinstance(v, Check) or (isinstance(v, Load) and v.buffer in kernel.written) for v in kernel.values
+    ):
+        return kernel  # a check outside of the rows would be inside of the vector loop, which it prevents
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
     if not all(v.op in STEPS for v in reduces) or len(facts.outer) + points * sum(facts.inner) > MAX_VALUES:
         return kernel
     return folded(_Unroller(kernel).kernel())
+
+
+def _too_short(kernel: Kernel) -> bool:
+    """Whether the last loop is so short that slow functions of its elements are worth the way through arrays."""
+    size = kernel.outer[-1].extent.as_int() if len(kernel.outer) > 1 else None
+    slow = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in kernel.values)
+    return size is not None and size < VECTOR and slow
 
 
 class _Unroller:
