@@ -1,5 +1,8 @@
 """Launches of equal kernels are one loop of the native host program, with the values of single launches."""
 
+import re
+from types import SimpleNamespace
+
 import pytest
 import torch
 from inductor_checks import trace
@@ -7,6 +10,9 @@ from torch.profiler import profile
 
 import fxstack_inductor as fi
 from fxstack_inductor import InductorOptions
+from fxstack_inductor.codegen.host import records
+from fxstack_inductor.codegen.host.native_launches import write_launches
+from fxstack_inductor.codegen.host.native_text import Tables
 from fxstack_inductor.targets.c.lower import lower_c
 
 COUNT = 9
@@ -58,6 +64,39 @@ def test_values_are_eager_s(name, boxed):
     results = compiled(given) if boxed else compiled(*given)
     found = [result for result in results if result is not None]
     torch.testing.assert_close((*found, *kept), (*(expected or ()), *wanted))
+
+
+class Lines(list):
+    """A printer that lists the lines of loops, and the records that are written one by one."""
+
+    tables, addresses, error_address = Tables(), {}, "&error"
+    functions = {"k": "kernel_0"}
+    handles = {"v": "h0_v", **{f"x{k}": f"x[{k}]" for k in range(8)}}
+    line = check = list.append
+
+    def lock(self, wanted):
+        pass
+
+
+def launch(name):
+    buffer = records.Buffer(name, number=False, aligned=True)
+    kernel = SimpleNamespace(name="k", sizes=(), checked=False, title=name)
+    return records.Launch(kernel, (buffer,), (), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("names", ["v x0 x1 x2 x3 x4", "x0 x1 x2 x3 v", "v v x0 x1 x2 x3 v x4", "x0 v x1 x2"])
+def test_tensors_without_a_place_are_launched_in_their_order(names):
+    printer = Lines()
+    run = [step for name in names.split() for step in (launch(name), records.Free((name,)))]
+    write_launches(printer, run, printer.append)
+    found = []
+    for step in printer:
+        if isinstance(step, records.Launch):
+            found.append(step.kernel.title)
+        elif isinstance(step, str) and "titles[] =" in step:
+            found += re.findall(r'"(\w+)"', step)
+    freed = [name for step in printer if isinstance(step, records.Free) for name in step.names]
+    assert (found, freed) == (names.split(), names.split())
 
 
 @pytest.mark.parametrize(("name", "loops"), [("updated", 1), ("returned", 1), ("two sizes", 2), ("few", 0)])

@@ -89,8 +89,8 @@ def _kind_of_tensor(tracer: AtenTracer, value: torch.Tensor) -> Hashable | None:
 
 def _nodes_after(tracer: AtenTracer, last: Node | None) -> Iterator[Node]:
     """Yield the nodes that were recorded after ``last``, in order."""
-    node = next(iter(tracer.graph.nodes)) if last is None else last.next
-    while node.op != "root":
+    node = next(iter(tracer.graph.nodes), None) if last is None else last.next
+    while node is not None and node.op != "root":
         yield node
         node = node.next
 

@@ -84,7 +84,8 @@ def write_launches(
     held: list[records.Launch | records.Free] = []
     for record in run:
         row = _row(printer, record) if isinstance(record, records.Launch) else None
-        if waiting and isinstance(record, records.Launch) and (row is None or row.form != waiting[0].form):
+        continues = waiting and row is not None and row.form == waiting[0].form
+        if isinstance(record, records.Launch) and not continues:
             _write(printer, waiting, held, write)
             waiting, held = [], []
         if row is not None:
