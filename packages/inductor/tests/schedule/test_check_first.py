@@ -35,6 +35,12 @@ def of_an_index(x, w, i):
     return (x @ w)[INDEX.new_tensor([5, 2, 4, 1])[i.clamp(-4, 3)]], i[i.clamp(-3, 2)]
 
 
+def of_a_stored_index(x, w, i):
+    """The index takes long and is read twice, so that a kernel of its own makes it."""
+    j = (i.float().sin().abs() * 60).long()
+    return (x @ w).index_add(0, j, x[:3]), w.index_add(0, j, x[:3])
+
+
 def found_by_a_step(x, w, i):
     return (x @ w)[(x @ w)[:3].argmax(1) + i]
 
@@ -50,7 +56,9 @@ def boxed(fn, *inputs, symbolic=False, options=FAST):
 
 @pytest.mark.parametrize("host", ["auto", "python"])
 @pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize("fn", [looked_up, scattered, masked, of_two_sizes, of_an_index, found_by_a_step])
+@pytest.mark.parametrize(
+    "fn", [looked_up, scattered, masked, of_two_sizes, of_an_index, of_a_stored_index, found_by_a_step]
+)
 def test_values_are_those_of_eager(fn, symbolic, host):
     call = boxed(fn, X, W, INDEX, symbolic=symbolic, options=replace(FAST, host=host))
     passed, want = copies([X, W, INDEX]), fn(X, W, INDEX)
@@ -65,6 +73,12 @@ def test_only_the_first_kernels_check(fn, symbolic):
     assert checks == sorted(checks, reverse=True)
     assert checks[0]
     assert not any(kernel.checked for kernel in steps(fn, X, W, INDEX) if not kernel.only_checks)
+
+
+def test_what_makes_an_index_comes_before_its_check():
+    found = [kernel.only_checks for kernel in steps(of_a_stored_index, X, W, INDEX)]
+    assert found[:2] == [False, True]
+    assert not any(kernel.checked for kernel in steps(of_a_stored_index, X, W, INDEX)[2:])
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ import threading
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inductor_checks import check, trace
+from inductor_checks import FAST, check, trace
 
 import fxstack_inductor as fi
 from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.ir.nodes import contiguous_layout
 from fxstack_inductor.runtime.arena import shared_pool
 from fxstack_inductor.schedule.memory import Slot, place
+from fxstack_inductor.schedule.steps import KernelStep
 
 CPU = torch.device("cpu")
 
@@ -111,3 +112,13 @@ def test_symbolic_sizes_are_planned_per_size():
         symbolic=True,
         others=[(torch.randn(n, 8), w) for n in (2, 7, 100, 5)],
     )
+
+
+def test_zeros_are_written_when_something_is_added_to_them():
+    def fn(x, i):
+        y = (x @ x).sin() @ x
+        return torch.ops.aten.embedding_dense_backward(y @ x, i, 99, -1, False)
+
+    found = fi.lower(trace(fn, torch.randn(16, 16), torch.arange(16)), (), FAST).plan.steps
+    (zeros,) = (k for k, step in enumerate(found) if isinstance(step, KernelStep) and not step.reads)
+    assert zeros >= len(found) - 2

@@ -7,7 +7,7 @@ forward has saved while it makes the gradients.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fxstack_inductor.ir.analysis import analyse
@@ -40,36 +40,63 @@ def check_first(plan: Plan, hints: Mapping[str, int]) -> Plan | NothingToDo:
         return NothingToDo("no kernel checks an index")
     if any(kernel.checked for body in all_bodies(plan) for kernel in all_kernels(body.plan)):
         return NothingToDo("a function of a loop or branch checks an index")
-    written = {mutation.target.name for mutation in plan.program.mutations}
-    fixed = plan.program.inputs.keys() - written
+    early = _early(plan)
     made: dict[Kernel, KernelStep] = {}
     for step in steps:
         if step.kernel.guarded:
             return NothingToDo("a kernel writes to an input if all indices are in range")
-        for kernel in _checks(step.kernel, fixed):
+        for kernel in _checks(step.kernel, early):
             if kernel is None:
-                return NothingToDo("an index is computed by a step")
+                return NothingToDo("an index is computed by a step that needs other steps")
             made.setdefault(kernel, _step(kernel, step, len(made)))
-    if not _is_small(made, plan, hints):
+    first = _needed(plan, early, made)
+    if not _is_small([*made, *(step.kernel for step in first)], plan, hints):
         return NothingToDo("the indices are as large as other inputs")
-    return replace(plan, steps=(*made.values(), *map(_without_checks, plan.steps)))
+    rest = (_without_checks(step) for step in plan.steps if step not in first)
+    return replace(plan, steps=(*first, *made.values(), *rest))
 
 
-def _checks(kernel: Kernel, fixed: Collection[str]) -> Iterator[Kernel | None]:
+def _early(plan: Plan) -> dict[str, KernelStep | None]:
+    """Return the buffers that are known before the program's other steps: inputs, and what kernels compute from them."""
+    written = {mutation.target.name for mutation in plan.program.mutations}
+    early: dict[str, KernelStep | None] = dict.fromkeys(plan.program.inputs.keys() - written)
+    for step in plan.steps:
+        if isinstance(step, KernelStep) and step.stored:
+            kernel = step.kernel
+            plain = not (kernel.checked or kernel.scatters or kernel.inner)
+            if plain and kernel.read <= early.keys() and kernel.written.isdisjoint(plan.program.inputs):
+                early |= dict.fromkeys(kernel.written, step)
+    return early
+
+
+def _needed(
+    plan: Plan, early: Mapping[str, KernelStep | None], kernels: Iterable[Kernel]
+) -> list[KernelStep]:
+    """Return the steps whose results the kernels read, in order."""
+    waiting, found = [name for kernel in kernels for name in kernel.read], list[KernelStep]()
+    while waiting:
+        step = early[waiting.pop()]
+        if step is not None and step not in found:
+            found.append(step)
+            waiting += step.kernel.read
+    return sorted(found, key=plan.steps.index)
+
+
+def _checks(kernel: Kernel, early: Collection[str]) -> Iterator[Kernel | None]:
     """Yield, for each index that ``kernel`` checks, a kernel that only checks it; None if that needs other buffers."""
     facts = analyse(kernel)
     for position, value in enumerate(kernel.values):
         if isinstance(value, Check):
             needed = facts.needed([position])
-            known = all(_is_fixed(kernel.values[k], fixed) for k in needed)
+            known = all(_is_early(kernel.values[k], early) for k in needed)
             yield _alone(kernel, needed) if known else None
 
 
-def _is_fixed(value: Value, fixed: Collection[str]) -> bool:
-    """Whether a value is known before the first step, given its operands."""
+def _is_early(value: Value, early: Collection[str]) -> bool:
+    """Whether a value is known before the other steps, given its operands."""
     if isinstance(value, (Reduce, Scan)):
         return False
-    return not isinstance(value, Load) or value.buffer in fixed
+    return not isinstance(value, Load) or value.buffer in early
 
 
 def _alone(kernel: Kernel, needed: Sequence[int]) -> Kernel:

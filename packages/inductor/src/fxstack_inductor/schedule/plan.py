@@ -470,6 +470,17 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
     return result
 
 
+def _position(fusion: Fusion, group: Group) -> int:
+    """Return the position of a group's last tensor; of one that reads nothing, that of its first reader if that is later.
+
+    Zeros to which a scatter adds need no memory before.
+    """
+    if any(node.reads for node in group.placed):
+        return group.last
+    readers = [fusion.position[id(r)] for n in group.placed for r in fusion.usage.readers.get(n, ())]
+    return max(group.last, min(readers, default=0) - 1)
+
+
 def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
     """Return (section, position), by which ``_ordered`` prefers units; host calls have section -1.
 
@@ -479,5 +490,5 @@ def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
     if isinstance(unit, HostCall) and not is_range_call(unit):
         return (-1, fusion.position[id(unit)])
     if isinstance(unit, Group):
-        return (fusion.usage.section(next(iter(unit.placed))), unit.last)
+        return (fusion.usage.section(next(iter(unit.placed))), _position(fusion, unit))
     return (fusion.usage.section(unit), fusion.position[id(unit)])

@@ -71,7 +71,8 @@ class Builder:
         symbols = () if self.device else self._plan_arena()
         self.steps += self._bindings({*program.parameters, *program.constants})
         self._restrides()
-        checks = sum(isinstance(step, KernelStep) and step.kernel.only_checks for step in self.plan.steps)
+        steps = enumerate(self.plan.steps, 1)
+        checks = max((k for k, s in steps if isinstance(s, KernelStep) and s.kernel.only_checks), default=0)
         late = self.device or any(k.checked and not k.only_checks for k in all_kernels(self.plan))
         empty = [records.Empty()] if self.plan.boxed else []
         self.steps += empty if not checks and (self.device or not late) else []

@@ -12,40 +12,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom, product
-from fxstack_inductor.ir.nodes import (
-    Body,
-    Call,
-    Computed,
-    Coord,
-    ExternCall,
-    Layout,
-    Masked,
-    Node,
-    Pointwise,
-    Reduction,
-    substitution,
-    walk,
-)
+from fxstack_inductor.ir.nodes import Call, Computed, ExternCall, Masked, Node, Pointwise, Reduction, walk
 from fxstack_inductor.ir.ordered import Scan, Scatter
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import Program
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.fusion.checked import has_checks
-from fxstack_inductor.schedule.fusion.directions import direction
-from fxstack_inductor.schedule.fusion.inlining import Usage, reads_in_parts
+from fxstack_inductor.schedule.fusion.cpu_rules import CPU_RULES
+from fxstack_inductor.schedule.fusion.inlining import Usage
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
-from fxstack_inductor.schedule.fusion.state import COMPUTED, UNKNOWN, FusionState, Group, Placement, loops_of
+from fxstack_inductor.schedule.fusion.state import (
+    FusionState,
+    Group,
+    Placement,
+    coordinate,
+    is_known,
+    loops_of,
+)
 from fxstack_inductor.schedule.sizes import size_providers
 
 HEAVY = 32
 """Operations per element above which reading a stored tensor is cheaper than a second computation."""
 FEW_COLUMNS = 1024
 """Sums of fewer columns than this run in fewer programs than a GPU has processors."""
-SLOW_SCANS = frozenset({"logaddexp"})
-"""Scans whose steps take many cycles, each of which waits for the one before."""
-VECTOR = 8
-"""Loops of fewer points than this make no vectors."""
 SIBLINGS = 6
 """Of the groups that read the same memory, this many are tried for a merge, the latest first."""
 
@@ -215,21 +203,7 @@ def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[E
             if produced is None:
                 continue
             for computed, coord in zip(produced.coords, read.coords, strict=True):
-                yield computed, _coordinate(coord, node, placement)
-
-
-def _coordinate(coord: Coord, node: Computed, placement: Placement) -> Expr:
-    """Return a read coordinate in the variables of the reader's group."""
-    if not isinstance(coord, Expr):
-        return COMPUTED
-    index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
-    values = [*placement.coords, *placement.reduced]
-    return coord.subs(substitution(index, values))
-
-
-def _is_known(coord: Coord) -> bool:
-    """Whether the coordinate is known before the kernel runs (not an index read from memory)."""
-    return isinstance(coord, Expr) and UNKNOWN not in coord.variables
+                yield computed, coordinate(coord, node, placement)
 
 
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
@@ -237,13 +211,13 @@ def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, E
     first: dict[Node, tuple[Expr, ...]] = {}
     for node, placement in left.placed.items():
         for read in fusion.reads(node):
-            if all(map(_is_known, read.coords)):
-                first.setdefault(read.node, tuple(_coordinate(c, node, placement) for c in read.coords))
+            if all(map(is_known, read.coords)):
+                first.setdefault(read.node, tuple(coordinate(c, node, placement) for c in read.coords))
     for node, placement in right.placed.items():
         for read in fusion.reads(node):
             other = first.get(read.node)
-            if other is not None and all(map(_is_known, read.coords)):
-                coords = [_coordinate(c, node, placement) for c in read.coords]
+            if other is not None and all(map(is_known, read.coords)):
+                coords = [coordinate(c, node, placement) for c in read.coords]
                 return list(zip(other, coords, strict=True))
     return []
 
@@ -431,79 +405,6 @@ def _readers(fusion: Fusion, node: Node) -> Iterator[Computed]:
             yield from _readers(fusion, reader)
 
 
-def _keeps_scans_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Refuse, on a CPU, reductions beside a slow scan along memory.
-
-    A kernel of scans alone goes through several rows at once, in vectors; beside reductions, a row goes step by step.
-    """
-    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
-        return None
-    for node in merged.placed:
-        if isinstance(node, Scan) and node.op in SLOW_SCANS and node.layout.order[-1] == node.axis:
-            return Refusal("a reduction beside a slow scan", node.name)
-    return None
-
-
-def _keeps_conditions_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Refuse, on a CPU, conditional reads beside reductions and scans.
-
-    The loops of a kernel without reductions are split where the conditions change; a loop with conditions is no vector loop.
-    """
-    if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
-        return None
-    found = next(
-        (n for n in merged.placed if isinstance(n, Pointwise) and fusion.has(n, reads_in_parts)), None
-    )
-    return None if found is None else Refusal("conditional reads beside a reduction", found.name)
-
-
-def _keeps_slow_functions_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Refuse, on a CPU, slow functions of a few columns beside reductions and scans across these, or beside checks.
-
-    The vector loop would go over the few columns. Kernels of the functions alone go over all elements.
-    """
-    if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
-        return None
-    inner, checked = merged.inner or frozenset(), any(map(has_checks, merged.placed))
-    for node in merged.placed:
-        if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
-            continue
-        place = sum(
-            (c * s for c, s in zip(merged.placed[node].coords, node.layout.stride, strict=True)), ZERO
-        )
-        last = next((v for v in merged.space if place.coefficient(v) == 1), None)
-        size = None if last is None or last.extent is None else last.extent.as_int()
-        if size is not None and size < VECTOR and (checked or last not in inner):
-            return Refusal("slow functions of few columns", node.name)
-    return None
-
-
-def _is_slow(body: Body) -> bool:
-    return isinstance(body, Call) and body.op in EXPENSIVE
-
-
-def _keeps_directions_apart(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Refuse, on a CPU, reductions along memory beside elementwise results across it, and the reverse.
-
-    One of both would step through memory by whole rows.
-    """
-    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
-        return None
-    signs = [direction(merged, _accesses(fusion, merged, group)) for group in (left, right)]
-    return Refusal("along memory beside across memory") if signs[0] * signs[1] < 0 else None
-
-
-def _accesses(fusion: Fusion, merged: Group, group: Group) -> Iterable[tuple[Layout, tuple[Expr, ...]]]:
-    """Yield the layout and the coordinates of what ``group`` reads and stores."""
-    for node in group.placed:
-        placement = merged.placed[node]
-        if node in fusion.usage.required:
-            yield node.layout, placement.coords
-        for read in fusion.reads(node):
-            if read.node not in merged.placed and all(map(_is_known, read.coords)):
-                yield read.node.layout, tuple(_coordinate(c, node, placement) for c in read.coords)
-
-
 def _reads_any(fusion: Fusion, group: Group, other: Group) -> bool:
     """Whether a tensor of ``group`` reads one of ``other``."""
     return any(read.node in other.placed for node in group.placed for read in fusion.reads(node))
@@ -511,7 +412,6 @@ def _reads_any(fusion: Fusion, group: Group, other: Group) -> bool:
 
 RULES = (
     *(_in_range, _choose_inner, _template, _has_few_buffers, _loads_heavy),
-    *(_keeps_programs, _keeps_scans_apart, _keeps_conditions_apart),
-    *(_keeps_slow_functions_apart, _keeps_directions_apart, _acyclic),
+    *(_keeps_programs, *CPU_RULES, _acyclic),
 )
 """The requirements of a merge, in order; a rule returns None or a refusal."""

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
-from fxstack_inductor.ir.nodes import Body, Computed, Coord, ExternCall, Node, Read, substitution, walk
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Computed,
+    Coord,
+    ExternCall,
+    Node,
+    Read,
+    Reduction,
+    substitution,
+    walk,
+)
+from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.fusion.inlining import Usage
@@ -131,3 +142,17 @@ def moved(coord: Coord, mapping: dict[Var, Expr]) -> Coord:
 def loops_of(expr: Expr) -> list[Var]:
     """Return the loop variables in ``expr``."""
     return [v for v in expr.variables if v.kind is VarKind.LOOP]
+
+
+def coordinate(coord: Coord, node: Computed, placement: Placement) -> Expr:
+    """Return a read coordinate in the variables of the reader's group."""
+    if not isinstance(coord, Expr):
+        return COMPUTED
+    index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
+    values = [*placement.coords, *placement.reduced]
+    return coord.subs(substitution(index, values))
+
+
+def is_known(coord: Coord) -> bool:
+    """Whether the coordinate is known before the kernel runs (not an index read from memory)."""
+    return isinstance(coord, Expr) and UNKNOWN not in coord.variables

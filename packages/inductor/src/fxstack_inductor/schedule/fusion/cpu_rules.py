@@ -1,0 +1,123 @@
+"""Rules of fusion for the CPU: loops that stay vectors are worth more than tensors that stay out of memory."""
+
+# ruff: noqa: ARG001 - every fusion rule has the same signature
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fxstack_inductor.ir.expr import ZERO, Expr
+from fxstack_inductor.ir.nodes import Body, Call, Layout, Pointwise, Reduction
+from fxstack_inductor.ir.ordered import Scan
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.schedule.fusion.checked import has_checks
+from fxstack_inductor.schedule.fusion.inlining import reads_in_parts
+from fxstack_inductor.schedule.fusion.loop_matching import Refusal
+from fxstack_inductor.schedule.fusion.state import FusionState, Group, coordinate, is_known
+
+SLOW_SCANS = frozenset({"logaddexp"})
+"""Scans whose steps take many cycles, each of which waits for the one before."""
+VECTOR = 8
+"""Loops of fewer points than this make no vectors."""
+
+
+def _keeps_scans_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, reductions beside a slow scan along memory.
+
+    A kernel of scans alone goes through several rows at once, in vectors; beside reductions, a row goes step by step.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    for node in merged.placed:
+        if isinstance(node, Scan) and node.op in SLOW_SCANS and node.layout.order[-1] == node.axis:
+            return Refusal("a reduction beside a slow scan", node.name)
+    return None
+
+
+def _keeps_conditions_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, conditional reads beside reductions and scans.
+
+    The loops of a kernel without reductions are split where the conditions change; a loop with conditions is no vector loop.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
+        return None
+    found = next(
+        (n for n in merged.placed if isinstance(n, Pointwise) and fusion.has(n, reads_in_parts)), None
+    )
+    return None if found is None else Refusal("conditional reads beside a reduction", found.name)
+
+
+def _keeps_slow_functions_apart(
+    fusion: FusionState, merged: Group, left: Group, right: Group
+) -> Refusal | None:
+    """Refuse, on a CPU, slow functions of a few columns beside reductions and scans across these, or beside checks.
+
+    The vector loop would go over the few columns. Kernels of the functions alone go over all elements.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
+        return None
+    inner, checked = merged.inner or frozenset(), any(map(has_checks, merged.placed))
+    for node in merged.placed:
+        if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
+            continue
+        place = sum(
+            (c * s for c, s in zip(merged.placed[node].coords, node.layout.stride, strict=True)), ZERO
+        )
+        last = next((v for v in merged.space if place.coefficient(v) == 1), None)
+        size = None if last is None or last.extent is None else last.extent.as_int()
+        if size is not None and size < VECTOR and (checked or last not in inner):
+            return Refusal("slow functions of few columns", node.name)
+    return None
+
+
+def _is_slow(body: Body) -> bool:
+    return isinstance(body, Call) and body.op in EXPENSIVE
+
+
+def _keeps_directions_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, reductions along memory beside elementwise results across it, and the reverse.
+
+    One of both would step through memory by whole rows.
+    """
+    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    signs = [_direction(merged, _accesses(fusion, merged, group)) for group in (left, right)]
+    return Refusal("along memory beside across memory") if signs[0] * signs[1] < 0 else None
+
+
+def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Layout, tuple[Expr, ...]]]:
+    """Yield the layout and the coordinates of what ``group`` reads and stores."""
+    for node in group.placed:
+        placement = merged.placed[node]
+        if node in fusion.usage.required:
+            yield node.layout, placement.coords
+        for read in fusion.reads(node):
+            if read.node not in merged.placed and all(map(is_known, read.coords)):
+                yield read.node.layout, tuple(coordinate(c, node, placement) for c in read.coords)
+
+
+def _direction(merged: Group, accesses: Iterable[tuple[Layout, tuple[Expr, ...]]]) -> int:
+    """Return a number above 0 if most accesses run along the inner loops of ``merged``, below 0 if most run across.
+
+    An access is a tensor's layout and coordinates. Accesses that do not change along the inner or the outer loops, and
+    accesses of unknown strides, do not count.
+    """
+    votes = 0
+    inner = merged.inner or frozenset()
+    for layout, coords in accesses:
+        place = sum((coord * stride for coord, stride in zip(coords, layout.stride, strict=True)), ZERO)
+        steps = {var: place.coefficient(var) for var in merged.space}
+        known = {
+            var: abs(number) for var, step in steps.items() if step is not None and (number := step.as_int())
+        }
+        if known and inner & known.keys() and known.keys() - inner:
+            votes += 1 if min(known, key=lambda var: known[var]) in inner else -1
+    return votes
+
+
+CPU_RULES = (
+    _keeps_scans_apart,
+    _keeps_conditions_apart,
+    _keeps_slow_functions_apart,
+    _keeps_directions_apart,
+)
+"""The requirements of a merge on a CPU, in order."""
