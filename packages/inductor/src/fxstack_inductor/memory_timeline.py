@@ -14,7 +14,7 @@ from fxstack_inductor.runtime.arena import PAGE
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import place, slots, used, written
-from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, all_kernels
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, all_kernels, called_graphs
 from fxstack_interchange.format.show import short_repr
 
 
@@ -70,7 +70,7 @@ def _released(plan: Plan, last: Mapping[Node, int], outlives: Iterable[Node]) ->
 
     ``last`` is the result of ``_last_uses``; ``outlives`` are the tensors that are needed after the call.
     """
-    if any(kernel.checked and not kernel.only_checks for kernel in all_kernels(plan)):
+    if called_graphs(plan) or any(k.checked and not k.only_checks for k in all_kernels(plan)):
         return {}  # the program may run again with the same inputs
     program = plan.program
     held = {node.name for node in (*outlives, *(m.target for m in program.mutations))}

@@ -342,3 +342,7 @@ def test_slow_functions_of_few_columns_are_no_part_of_a_reduction_across_them():
     assert "slow functions of few columns" in refusals(compiled)
     assert fused(check(lambda x: (x.exp() * 2, x.amax(1)), x))
     assert fused(check(lambda x: (x.exp() * 2, x.amax(0)), x.t().contiguous()))
+
+
+def test_a_slow_function_of_each_row_stays_in_the_kernel_of_the_row():
+    assert fused(check(lambda x: x.log_softmax(-1), torch.randn(3, 999)))

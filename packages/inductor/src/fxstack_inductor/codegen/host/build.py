@@ -23,7 +23,15 @@ from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
-from fxstack_inductor.schedule.steps import Body, KernelStep, Plan, Step, all_kernels, bodies_of
+from fxstack_inductor.schedule.steps import (
+    Body,
+    KernelStep,
+    Plan,
+    Step,
+    all_kernels,
+    bodies_of,
+    called_graphs,
+)
 from fxstack_interchange.operators.custom_operators import custom_operator
 
 BERNOULLI = records.Variable("bernoulli")
@@ -74,15 +82,17 @@ class Builder:
         steps = enumerate(self.plan.steps, 1)
         checks = max((k for k, s in steps if isinstance(s, KernelStep) and s.kernel.only_checks), default=0)
         late = self.device or any(k.checked and not k.only_checks for k in all_kernels(self.plan))
+        # The functions that operators call may check indices, too.
+        again = not self.device and (late or bool(called_graphs(self.plan)))
         empty = [records.Empty()] if self.plan.boxed else []
-        self.steps += empty if not checks and (self.device or not late) else []
+        self.steps += [] if checks or again else empty
         if self.arena:
             self.steps.append(records.Borrow())
         last = self._last_uses()
         self._free(last[-1])
         for position, step in enumerate(self.plan.steps):
             if checks and position == checks:
-                self.steps += [records.RaiseErrors(), *empty]
+                self.steps += [records.RaiseErrors(), *([] if again else empty)]
             if isinstance(step, KernelStep):
                 self._launch(step)
             elif isinstance(step, NestedCall):
@@ -95,7 +105,7 @@ class Builder:
             self._free(last[position])
         if late and all_kernels(self.plan):
             self.steps.append(records.RaiseErrors())
-            self.steps += [] if self.device else empty
+        self.steps += empty if again else []
         self.steps += [
             records.Copy(identifier(m.target.name), self._value(m.value)) for m in self.plan.copies
         ]

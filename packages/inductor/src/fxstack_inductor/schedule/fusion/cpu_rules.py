@@ -62,6 +62,8 @@ def _keeps_slow_functions_apart(
         place = sum(
             (c * s for c, s in zip(merged.placed[node].coords, node.layout.stride, strict=True)), ZERO
         )
+        if inner and inner.isdisjoint(place.variables):
+            continue  # computed once for all inner points
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
         size = None if last is None or last.extent is None else last.extent.as_int()
         if size is not None and size < VECTOR and (checked or last not in inner):
