@@ -27,6 +27,7 @@ VALUES = {
     "static_inputs": frozenset({InputKind.CONSTANT_TENSOR}),
     "budget": 0.3,
     "time_overhead": 0.25,
+    "rewriting": 0.5,
     "cost": "products",
     "device": "h100",
     "cache_dir": "folder",
