@@ -68,7 +68,7 @@ def alone(fn, *inputs):
 
 @pytest.mark.parametrize("columns", [2, 3, 9])
 def test_few_columns_of_many_rows_go_row_by_row(columns):
-    x = torch.randn(20_000, columns)
+    x = torch.rand(20_000, columns)  # sums that do not cancel
     assert "width" in alone(lambda x: (x * 2 - x.amax(0), x.sum(0)), x)
 
 
@@ -79,3 +79,10 @@ def test_an_expanded_operand_lies_across_memory():
 
 def test_every_second_column():
     assert "width" in alone(lambda x: (x.sum(0), x - x.amax(0)), torch.randn(70, 600)[:, ::2])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_results_over_an_expanded_dimension(dtype):
+    x = torch.randn(1, 9).to(dtype)
+    check(lambda x: x.expand(130, 9).log_softmax(0), x)
+    check(lambda x: (x.expand(130, 9) - x.expand(130, 9).mean(0), x.exp()), x)

@@ -7,6 +7,7 @@ forward has saved while it makes the gradients.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -57,15 +58,20 @@ def check_first(plan: Plan, hints: Mapping[str, int]) -> Plan | NothingToDo:
 
 
 def _early(plan: Plan) -> dict[str, KernelStep | None]:
-    """Return the buffers that are known before the program's other steps: inputs, and what kernels compute from them."""
-    written = {mutation.target.name for mutation in plan.program.mutations}
-    early: dict[str, KernelStep | None] = dict.fromkeys(plan.program.inputs.keys() - written)
-    for step in plan.steps:
-        if isinstance(step, KernelStep) and step.stored:
-            kernel = step.kernel
-            plain = not (kernel.checked or kernel.scatters or kernel.inner)
-            if plain and kernel.read <= early.keys() and kernel.written.isdisjoint(plan.program.inputs):
-                early |= dict.fromkeys(kernel.written, step)
+    """Return the buffers that are known before the program's other steps: inputs, and what kernels compute from them.
+
+    A buffer that several steps write, such as that of a scatter and its start value, is not known.
+    """
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    writers = Counter(name for step in steps for name in step.kernel.written)
+    mutated = {mutation.target.name for mutation in plan.program.mutations}
+    early: dict[str, KernelStep | None] = dict.fromkeys(plan.program.inputs.keys() - mutated - writers.keys())
+    for step in steps:
+        kernel = step.kernel
+        plain = not (kernel.checked or kernel.scatters or kernel.inner)
+        once = all(writers[name] == 1 and name not in plan.program.inputs for name in kernel.written)
+        if plain and once and kernel.read <= early.keys():
+            early |= dict.fromkeys(kernel.written, step)
     return early
 
 

@@ -37,6 +37,8 @@ class Names:
         """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
         self.targets: dict[Store, str] = {}
         """The rows, over ``j``, of stack arrays that stores write instead of their buffers."""
+        self.finished: set[int] = set()
+        """The values that are read from arrays: their operands have no names any more."""
         self.apart: list[str] = []
         """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
         self.conditional: set[int] = set()
@@ -74,7 +76,7 @@ class Names:
     def _unrounded(self, store: Store) -> int:
         """Return the position of the value to store: a rounding to the stored dtype before the store is omitted."""
         value = self.kernel.values[store.value]
-        if not isinstance(value, Compute) or store.op not in {"", "set"}:
+        if not isinstance(value, Compute) or store.op not in {"", "set"} or store.value in self.finished:
             return store.value
         twice = HALF_ROUNDINGS.get(value.op) is self.dtypes[store.buffer]
         return value.args[0] if twice else store.value

@@ -49,6 +49,7 @@ class ColumnWriter(FunctionWriter):
         first = first_passes(self.facts)
         for stage in range(self.facts.last_stage + 1):
             self.ready = frozenset(k for k in self.kept if first[k] < stage)
+            self.names.finished.update(self.ready)
             self._column_pass(stage, column)
         self.out.close(opened)
 
@@ -88,6 +89,7 @@ class ColumnWriter(FunctionWriter):
         with self._over_columns(column, kept, []):
             self.out.write_lines(f"vector{k}[j] = v{k};" for k in kept)
         self.vectors.update({k: f"vector{k}" for k in kept})
+        self.names.finished.update(kept)
 
     def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Write the loops over the rows of a tile; many rows are summed in blocks."""
