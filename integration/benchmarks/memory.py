@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
 
+import peaks
 import torch
 import zoo
 from result_tables import Table
@@ -24,18 +25,8 @@ from fxstack_functionalize import aot
 from fxstack_inductor import decompositions
 from fxstack_inductor.runtime.arena import shared_pool
 from fxstack_partition import Measured, PartitionOptions, partition, simulate
-from fxstack_partition.budgets.measure import peak_of_events
 
 MEASURED = Measured()
-
-
-def measured_peak(step) -> int:
-    """Bytes that a step has alive at most, beyond what was alive before it but for blocks kept between steps."""
-    retained = sum(block.memory.nbytes for block in shared_pool().free)
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
-        step()
-    return peak_of_events(profiler) + retained
 
 
 class Boxed(torch.fx.Interpreter):
@@ -102,7 +93,7 @@ def compare(name: str, partitioner: str, backend: str) -> tuple[int, int]:
     for _ in range(2):
         step()
         case.model.zero_grad(set_to_none=True)
-    found = measured_peak(step)
+    found = peaks.allocated_peak(step)
     runtime = None if backend == "operators" else compiled_memory
     options = PartitionOptions(runtime=runtime, scratch=MEASURED.scratch)
     return sum(simulate(part, options).peak for part in parts), found

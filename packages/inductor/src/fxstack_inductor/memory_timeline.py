@@ -13,7 +13,8 @@ from fxstack_inductor.ir.nodes import ExternCall, Input, Node
 from fxstack_inductor.runtime.arena import PAGE
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
-from fxstack_inductor.schedule.memory import place, slots, used, written
+from fxstack_inductor.schedule.lifetimes import last_uses
+from fxstack_inductor.schedule.memory import place, slots, written
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, all_kernels, called_graphs
 from fxstack_interchange.format.show import short_repr
 
@@ -39,7 +40,7 @@ def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
     """Return the memory of one call of ``plan``, given the values ``symbols`` of symbolic sizes."""
     inside = slots(plan)
     arena = place(tuple(inside.values()), symbols)[1] if inside else 0
-    last = _last_uses(plan)
+    last = last_uses(plan.steps)
     outputs = (v for v in plan.program.outputs if isinstance(v, Node))
     outlives = {base_of(v) for v in (*outputs, *(m.value for m in plan.program.mutations))}
     alive: dict[Node, int] = {}
@@ -54,21 +55,10 @@ def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
     return MemoryTimeline(-(-arena // PAGE) * PAGE, tuple(steps), _released(plan, last, outlives))
 
 
-def _last_uses(plan: Plan) -> dict[Node, int]:
-    """Return the position of the last step that uses each tensor, or uses a view of the tensor that ATen makes."""
-    last = {node: k for k, step in enumerate(plan.steps) for node in used(step)}
-    for step in reversed(plan.steps):
-        if isinstance(step, ExternCall) and step.alias:
-            until = max(last[base_of(output)] for output in step.outputs)
-            for base in map(base_of, step.reads):
-                last[base] = max(last[base], until)
-    return last
-
-
 def _released(plan: Plan, last: Mapping[Node, int], outlives: Iterable[Node]) -> dict[str, int]:
     """Return name of an input -> number of steps that run before the host program releases the input.
 
-    ``last`` is the result of ``_last_uses``; ``outlives`` are the tensors that are needed after the call.
+    ``last`` is the result of ``last_uses``; ``outlives`` are the tensors that are needed after the call.
     """
     if called_graphs(plan) or any(k.checked and not k.only_checks for k in all_kernels(plan)):
         return {}  # the program may run again with the same inputs

@@ -103,10 +103,10 @@ def slots(plan: Plan) -> dict[Node, Slot]:
         if node not in outside
     }
     large = inf if plan.keeps_memory else _bound_of_large([*found.values()])
-    return {node: slot for node, slot in found.items() if slot.group or _bytes(node) < large}
+    return {node: slot for node, slot in found.items() if slot.group or bytes_of(node) < large}
 
 
-def _bytes(node: Node) -> int:
+def bytes_of(node: Node) -> int:
     """Return the bytes of a tensor; 0 for symbolic sizes."""
     size: int = node.dtype.itemsize
     return (extent(node).as_int() or 0) * size
@@ -118,12 +118,17 @@ def _bound_of_large(inside: Sequence[Slot]) -> float:
     The arena is there during the whole step: in training it adds to the saved tensors and to the gradients, although the
     step seldom needs it most when these are most. The gradient of the logits, for example, is used when no other is made.
     """
-    change = [0] * (max((slot.last for slot in inside), default=-1) + 2)
-    for slot in inside:
-        size = (slot.elements.as_int() or 0) * slot.layout.dtype.itemsize
-        change[slot.first] += size
-        change[slot.last + 1] -= size
-    return max(accumulate(change)) / LARGE
+    lives = ((s.first, s.last, (s.elements.as_int() or 0) * s.layout.dtype.itemsize) for s in inside)
+    return max(bytes_alive(lives), default=0) / LARGE
+
+
+def bytes_alive(lives: Iterable[tuple[int, int, int]]) -> list[int]:
+    """Return the bytes in memory at each step, given the first and the last step of each tensor and its bytes."""
+    change: defaultdict[int, int] = defaultdict(int)
+    for first, last, size in lives:
+        change[first] += size
+        change[last + 1] -= size
+    return list(accumulate(change[step] for step in range(max(change, default=0))))
 
 
 def added_to(step: Step) -> Node | None:
