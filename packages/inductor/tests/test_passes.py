@@ -27,6 +27,7 @@ GPU_PASSES = (
     "split_reductions",
     "sum_columns",
     "combine_launches",
+    "overwrite_operands",
 )
 
 

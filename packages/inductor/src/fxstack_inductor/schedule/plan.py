@@ -6,7 +6,6 @@ In the examples, ``example`` compiles a function and prints what the pass change
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
@@ -23,15 +22,11 @@ from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.column_sums import sum_columns_in_rows
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
-from fxstack_inductor.schedule.fusion.inlining import (
-    Usage,
-    base_of,
-    choose_inlined,
-    find_usage,
-    is_range_call,
-)
+from fxstack_inductor.schedule.fusion.inlining import Usage, base_of, choose_inlined, find_usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
+from fxstack_inductor.schedule.fusion.ordering import ordered
+from fxstack_inductor.schedule.fusion.reuse import reuse_memory
 from fxstack_inductor.schedule.fusion.state import Group, Unit
 from fxstack_inductor.schedule.side_by_side import run_side_by_side
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
@@ -134,10 +129,10 @@ def order_units(state: Scheduling) -> Scheduling | NothingToDo:
     + # call: mm = aten.mm(arg0_1, arg0_1)
     - # call: mm = aten.mm(arg0_1, arg0_1)
     """
-    ordered = tuple(_ordered(state.fused, state.units))
-    if _same(ordered, state.units):
+    units = tuple(ordered(state.fused, state.units))
+    if _same(units, state.units):
         return NothingToDo("the groups and calls are in order")
-    return replace(state, units=ordered)
+    return replace(state, units=units)
 
 
 def _same(some: Sequence[object], others: Sequence[object]) -> bool:
@@ -365,6 +360,24 @@ def combine_launches(state: Scheduling) -> Scheduling | NothingToDo:
     return replace(state, steps=steps)
 
 
+def overwrite_operands(state: Scheduling) -> Scheduling | NothingToDo:
+    """Let kernels of a GPU write their results over operands that no later step needs, element by element.
+
+    >>> example("overwrite_operands", lambda x: (x @ x).exp() @ x)
+    ...
+    - kernel kernel_1(mm: float32[16], exp__0: float32[16]):
+    + kernel kernel_1(mm: float32[16]):
+    ...
+    + mm_1 = aten.mm(mm, x_1)
+    """
+    if not state.program.many_threads:
+        return NothingToDo("the kernels are for the CPU")
+    steps = tuple(reuse_memory(state.ordered, state.kept))
+    if _same(steps, state.ordered):
+        return NothingToDo("no kernel reads the elements that it writes a last time")
+    return replace(state, steps=steps)
+
+
 def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     """Yield the tensors that kernels store."""
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
@@ -374,7 +387,8 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
 # split before they are ordered, because the parts of a split loop have strides of their own, and merged after that,
 # because only neighbours merge. Names and sizes come last, when the loops are final. The scatter passes work on
 # built kernels: they must know whether a kernel only copies. Launches are combined when it is known which inputs a
-# kernel writes; sums over columns move first, because small kernels wait for others.
+# kernel writes; sums over columns move first, because small kernels wait for others. Operands are overwritten last,
+# because this fixes the order of the steps that read them.
 SCHEDULE: Final = (
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
@@ -391,6 +405,7 @@ SCHEDULE: Final = (
     Pass("write_inputs", write_inputs),
     Pass("sum_columns", sum_columns),
     Pass("combine_launches", combine_launches),
+    Pass("overwrite_operands", overwrite_operands),
 )
 
 
@@ -442,53 +457,3 @@ def _stored(fusion: Fusion, group: Group) -> list[Computed]:
 def _inside(fusion: Fusion, reader: Group, group: Group) -> bool:
     """Whether ``reader`` has become part of ``group``."""
     return fusion.unit[next(iter(reader.placed))] is group
-
-
-def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
-    """Return a topological order, earliest position in the graph first; effects keep their order."""
-    waiting = {id(u): {id(other) for other in fusion.precedence.producers(u)} for u in units}
-    followers: dict[int, list[int]] = {}
-    for unit in units:
-        for dependency in waiting[id(unit)]:
-            followers.setdefault(dependency, []).append(id(unit))
-    by_id = {id(u): u for u in units}
-    # The position in the list breaks ties, so that equal graphs give equal programs.
-    rank = {id(u): (*_rank(fusion, u), n) for n, u in enumerate(units)}
-    ready = [(rank[key], key) for key, needs in waiting.items() if not needs]
-    heapq.heapify(ready)
-    result: list[Unit] = []
-    while ready:
-        _, key = heapq.heappop(ready)
-        result.append(by_id[key])
-        for follower in followers.get(key, ()):
-            waiting[follower].discard(key)
-            if not waiting[follower]:
-                heapq.heappush(ready, (rank[follower], follower))
-    # Precedence refuses merges that would close a cycle; a cycle here would drop units silently.
-    if len(result) != len(units):
-        raise AssertionError("fusion made a cycle")
-    return result
-
-
-def _position(fusion: Fusion, group: Group) -> int:
-    """Return the position of a group's last tensor; of one that reads nothing, that of its first reader if that is later.
-
-    Zeros to which a scatter adds need no memory before.
-    """
-    if any(node.reads for node in group.placed):
-        return group.last
-    readers = [fusion.position[id(r)] for n in group.placed for r in fusion.usage.readers.get(n, ())]
-    return max(group.last, min(readers, default=0) - 1)
-
-
-def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
-    """Return (section, position), by which ``_ordered`` prefers units; host calls have section -1.
-
-    They run early, because a failing assertion must find inputs unwritten. All other units stay in the
-    profiler range that they are in.
-    """
-    if isinstance(unit, HostCall) and not is_range_call(unit):
-        return (-1, fusion.position[id(unit)])
-    if isinstance(unit, Group):
-        return (fusion.usage.section(next(iter(unit.placed))), _position(fusion, unit))
-    return (fusion.usage.section(unit), fusion.position[id(unit)])

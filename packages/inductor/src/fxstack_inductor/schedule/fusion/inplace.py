@@ -87,7 +87,7 @@ def _writable_in_place(program: Program, steps: Sequence[Step]) -> Iterable[Muta
             allowed = unchecked and _needs_no_old_value(steps, readers, makers[value], mutation)
             maker = steps[makers[value]]
             if allowed and program.many_threads and isinstance(maker, KernelStep):
-                allowed = _read_by_one_program(maker.kernel, target.name)
+                allowed = read_by_one_program(maker.kernel, target.name)
         if allowed:
             yield mutation
 
@@ -115,10 +115,10 @@ def _needs_no_old_value(steps: Sequence[Step], readers: _Readers, position: int,
     if readers.last.get(target, -1) > position or target in readers.aliased or value in readers.by_calls:
         return False
     maker = steps[position]
-    return isinstance(maker, KernelStep) and _same_elements(maker.kernel, target.name, value.name)
+    return isinstance(maker, KernelStep) and same_elements(maker.kernel, target.name, value.name)
 
 
-def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
+def same_elements(kernel: Kernel, target: str, value: str) -> bool:
     """Whether ``kernel`` reads an element of ``target`` only to write the same element of ``value``."""
     loads = [k for k, v in enumerate(kernel.values) if isinstance(v, Load) and v.buffer == target]
     if not loads:
@@ -139,7 +139,7 @@ def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
     return not any(facts.store_inner(s) for s in stores) and set(loads).isdisjoint(needed)
 
 
-def _read_by_one_program(kernel: Kernel, target: str) -> bool:
+def read_by_one_program(kernel: Kernel, target: str) -> bool:
     """Whether a single program of a GPU reads each element of ``target``: the address changes along all loops of programs."""
     reduces = any(isinstance(v, (Reduce, Scan)) for v in kernel.values)
     loops = {loop.var for loop in (kernel.outer if reduces else (*kernel.outer, *kernel.inner))}

@@ -142,16 +142,16 @@ def guard_scatters(step: KernelStep, names: frozenset[str]) -> KernelStep:
     return step
 
 
-def redirect(step: Step, moved: Mapping[Node, Input]) -> None:
-    """Make a call read inputs instead of the scatters whose results the inputs now hold."""
+def redirect(step: Step, moved: Mapping[Node, Node]) -> None:
+    """Make a call read the tensors that now hold the results of others: inputs in place of scatters, for example."""
     if isinstance(step, ExternCall):
         step.args = tuple(_redirected(arg, moved) for arg in step.args)
         step.kwargs = {name: _redirected(arg, moved) for name, arg in step.kwargs.items()}
         step.reads = tuple(_redirected(node, moved) for node in step.reads)
 
 
-def _redirected(value: object, moved: Mapping[Node, Input]) -> Any:
-    """Return an argument with tensors replaced by inputs; the last view of a chain is changed in place."""
+def _redirected(value: object, moved: Mapping[Node, Node]) -> Any:
+    """Return an argument with tensors replaced; the last view of a chain is changed in place."""
     if isinstance(value, View):
         last = value
         while isinstance(last.base, View):
