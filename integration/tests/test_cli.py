@@ -94,6 +94,13 @@ def test_run_names_a_missing_script():
     )
 
 
+def test_run_names_a_missing_module(tmp_path):
+    command = [sys.executable, "-m", "fxstack", "run", "-m", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    text = f"fxstack run: No module named nowhere; the module is searched in {tmp_path} and on sys.path"
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, text)
+
+
 def test_an_unknown_artefact_is_wrong_usage(tmp_path):
     (tmp_path / "train.py").touch()
     status, printed = invoke("run", "--debug", "graph,brakes", str(tmp_path / "train.py"))

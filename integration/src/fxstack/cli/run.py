@@ -47,7 +47,7 @@ def run_program(
     program that is killed or ends by ``os._exit``.
 
     Raises:
-        typer.Exit: status 2 if the script does not exist.
+        typer.Exit: status 2 if the script or module does not exist.
     """
     check_script("run", script, module=module)
     # Children inherit these: FXSTACK installs fxstack when they start.
@@ -68,6 +68,11 @@ def run_program(
             and _is_ours(traceback.tb_frame.f_code.co_filename)
         ):
             traceback = traceback.tb_next
+        in_runpy = traceback is None or _is_ours(traceback.tb_frame.f_code.co_filename)
+        if in_runpy and isinstance(error, ImportError):
+            # ``runpy`` has not found the module: no line of the program has run.
+            sys.stderr.write(f"fxstack run: {error}; the module is searched in {Path.cwd()} and on sys.path\n")
+            raise typer.Exit(2) from None
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         raise typer.Exit(1) from None
 
