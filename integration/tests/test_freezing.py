@@ -7,6 +7,7 @@ from torch import nn
 import fxstack
 from fxstack_inductor.freezing import packing
 from fxstack_inductor.freezing.frozen import MOST_MISSES, Frozen
+from fxstack_inductor.lower.rewrites import channels_last
 
 OPTIONS = {"freezing": True, "use_cache": False, "optimization": 1}
 
@@ -137,3 +138,51 @@ def test_weights_that_change_between_all_calls():
         agrees(lambda x: model(x) * model[0].weight.exp().sum(), compiled, torch.randn(2, 4))
         with torch.no_grad():
             model[0].weight.mul_(0.9)
+
+
+def images(first=(), *layers):
+    """A network of convolutions."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, **dict(first)), nn.ReLU(), *layers, nn.Conv2d(16, 16, 3), nn.Conv2d(16, 8, 1)
+    )
+
+
+IMAGES = {
+    "plain": images(),
+    "padding, stride and no bias": images({"padding": 1, "stride": 2, "bias": False}),
+    "dilation": images({"dilation": 2}),
+    "depthwise": images((), nn.Conv2d(16, 16, 3, groups=16)),
+    "groups": images((), nn.Conv2d(16, 16, 3, groups=4)),
+    "transposed": images((), nn.ConvTranspose2d(16, 16, 3)),
+    "norms": images((), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU6()),
+}
+
+
+def special(x):
+    """Images with NaN and infinite points."""
+    x = x.clone()
+    x[0, 0, 1, 1], x[1, 2, 3, 4] = float("nan"), float("inf")
+    return x
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_convolutions_with_packed_weights(name, monkeypatch):
+    packed = []
+    pack = packing.pack_weight
+    monkeypatch.setitem(channels_last.MOST_COPIED, "cpu", 1.0)
+    monkeypatch.setattr(packing, "pack_weight", lambda *args: packed.append(1) or pack(*args))
+    model = IMAGES[name].eval()
+    compiled = fxstack.compile(model, options=OPTIONS)
+    x = torch.randn(2, 3, 24, 24)
+    for inputs in (x, special(x), x):
+        with torch.no_grad():
+            got, want = compiled(inputs), model(inputs)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert got.stride() == want.stride()
+        assert packed or not packing.available()
+        write_convolution(model)
+
+
+def write_convolution(model):
+    with torch.no_grad():
+        model[0].weight.mul_(0.5)

@@ -71,7 +71,9 @@ def run_program(
         in_runpy = traceback is None or _is_ours(traceback.tb_frame.f_code.co_filename)
         if in_runpy and isinstance(error, ImportError):
             # ``runpy`` has not found the module: no line of the program has run.
-            sys.stderr.write(f"fxstack run: {error}; the module is searched in {Path.cwd()} and on sys.path\n")
+            sys.stderr.write(
+                f"fxstack run: {error}; the module is searched in {Path.cwd()} and on sys.path\n"
+            )
             raise typer.Exit(2) from None
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         raise typer.Exit(1) from None

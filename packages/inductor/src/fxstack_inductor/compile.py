@@ -104,8 +104,10 @@ def _compiled(
     """
     if chosen.freezing and inference and not boxed and target_of(graph_module).freezes:
         thawed = replace(chosen, freezing=False)
-        compiler = partial(compile_graph, options=thawed, on_failure=on_failure, check_arguments=False)
-        return freeze(graph_module, compiler)
+        compiler = partial(
+            compile_graph, options=thawed, inference=True, on_failure=on_failure, check_arguments=False
+        )
+        return freeze(graph_module, compiler, channels_last=chosen.channels_last)
     if not inference:  # sums of a gradient over channels-last images would have few programs
         chosen = replace(chosen, channels_last=False)
     target = target_of(graph_module, chosen.target)

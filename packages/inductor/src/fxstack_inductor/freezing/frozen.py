@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fxstack_inductor.freezing import norms, packing
 from fxstack_inductor.freezing.constants import Split, constant_nodes, split
+from fxstack_inductor.lower.rewrites.channels_last import CPU, channels_last
 from fxstack_interchange.format.show import show_graph
 from fxstack_interchange.modules import copied_graph, make_graph_module
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
@@ -22,8 +23,7 @@ Stamp = tuple[object, tuple[tuple[int, int], ...]]
 
 
 # Limits: a write through .data, or by a direct call of a fused optimizer's operator, is not detected. Folded
-# and packed weights exist twice in memory, symbolic batch sizes have no packed products, and weights of
-# convolutions are not packed (slower in some layouts, 5% faster in others). Frozen programs are not kept on
+# and packed weights exist twice in memory, and symbolic batch sizes have no packed weights. Frozen programs are not kept on
 # disk.
 
 MOST_MISSES = 8
@@ -115,6 +115,8 @@ class Freezing:
     """A graph between two passes. The passes change ``graph_module``, a copy, in place."""
 
     graph_module: GraphModule
+    channels_last: bool = True
+    """Whether images may be laid out channels last."""
     parts: Split | None = None
     """Set by ``split_constants``; None before."""
 
@@ -136,6 +138,24 @@ def fold_norms(state: Freezing) -> Freezing | NothingToDo:
     return state if folded else NothingToDo("no batch norm of constants follows a convolution")
 
 
+def lay_out_weights(state: Freezing) -> Freezing | NothingToDo:
+    """Lay out the images of convolutions channels last, with the weights, which are copied once.
+
+    >>> example("lay_out_weights", lambda x, w: torch.conv2d(x, w).sum(), (1, 2, 8, 8), (16, 2, 3, 3))
+    - convolution = aten.convolution(arg0_1, arg1_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    + arg0_1_channels_last = aten.clone(arg0_1, memory_format=torch.channels_last)
+    + arg1_1_channels_last = aten.clone(arg1_1, memory_format=torch.channels_last)
+    ...
+    """
+    if not state.channels_last:
+        return NothingToDo("the option channels_last is off")
+    copy = state.graph_module
+    changed = channels_last(copy, CPU, {node.name for node in constant_nodes(copy)})
+    if changed is copy:
+        return NothingToDo("no convolutions of images for which the layout pays, or too many copies")
+    return replace(state, graph_module=changed)
+
+
 def pack_products(state: Freezing) -> Freezing | NothingToDo:
     """Repack constant matrices for oneDNN's products, where a measurement shows that these are faster.
 
@@ -149,6 +169,20 @@ def pack_products(state: Freezing) -> Freezing | NothingToDo:
     copy = state.graph_module
     packed = packing.pack_products(copy.graph, constant_nodes(copy))
     return state if packed else NothingToDo("no product is faster with a packed matrix")
+
+
+def pack_convolutions(state: Freezing) -> Freezing | NothingToDo:
+    """Repack the constant weights of convolutions over channels-last images, as oneDNN would in each call.
+
+    >>> example("pack_convolutions", lambda x, w: torch.conv2d(x, w), (1, 8, 1, 1), (8, 8, 1, 1))
+    - convolution = aten.convolution(arg0_1, arg1_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    - return convolution
+    + pack_weight = fxstack_inductor.freezing.packing.pack_weight(arg1_1, [0, 0], [1, 1], [1, 1], 1, [1, 8, 1, 1])
+    ...
+    """
+    copy = state.graph_module
+    packed = packing.pack_convolutions(copy.graph, constant_nodes(copy))
+    return state if packed else NothingToDo("no convolution of channels-last images has constant weights")
 
 
 def split_constants(state: Freezing) -> Freezing | NothingToDo:
@@ -177,20 +211,26 @@ def text(state: Freezing) -> str:
 
 FREEZE: Final = (
     Pass("fold_norms", fold_norms),
+    Pass("lay_out_weights", lay_out_weights),
     Pass("pack_products", pack_products),
+    Pass("pack_convolutions", pack_convolutions),
     Pass("split_constants", split_constants),
 )
 
 
-def freeze(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
+def freeze(
+    graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled], *, channels_last: bool = True
+) -> Compiled:
     """Return ``graph_module`` compiled by ``compiler``; values that depend on state alone are computed once.
+
+    ``channels_last``: images may be laid out channels last.
 
     The graph has no gradients, and its parameters and buffers are placeholders with the names that capture
     gives.
     """
     graph, _ = copied_graph(graph_module)
     copy = make_graph_module(graph_module, graph, deferred=True)
-    parts = run_passes("freeze", FREEZE, Freezing(copy), text).parts
+    parts = run_passes("freeze", FREEZE, Freezing(copy, channels_last), text).parts
     if parts is None:
         return compiler(graph_module)
     watch_optimizers()

@@ -1,7 +1,8 @@
-"""Replace products with constant matrices by oneDNN products over matrices stored in reading order.
+"""Replace products and convolutions with constant weights by those of oneDNN over weights stored in reading order.
 
 Whether oneDNN is faster than torch's product depends on the machine, the sizes and the dtype, so both are
-timed, once per process for each combination.
+timed, once per process for each combination. A convolution of channels-last images is oneDNN's in any case, and stores
+its weights in reading order at each call.
 """
 
 from __future__ import annotations
@@ -57,9 +58,60 @@ def pack_products(graph: Graph, constant: set[FxNode]) -> int:
     return count
 
 
+# oneDNN would apply relu to the result as well, but turns NaN into 0.
+def pack_convolutions(graph: Graph, constant: set[FxNode]) -> int:
+    """Replace convolutions of channels-last images in place; return how many were replaced.
+
+    ``constant`` are the nodes that depend on the model's state alone.
+    """
+    if not available():
+        return 0
+    nodes = [node for node in graph.find_nodes(op="call_function", target=aten.convolution.default)]
+    found = [node for node in nodes if _may_pack(node, constant)]
+    for node in found:
+        x, weight, bias, stride, padding, dilation, _, _, groups = node.args
+        with graph.inserting_before(node):
+            sizes = list(x.meta["val"].shape)
+            packed = graph.call_function(pack_weight, (weight, padding, stride, dilation, groups, sizes))
+            packed.meta.update(val=weight.meta["val"], **{PACKED: True})
+            operands: tuple[Any, ...] = (x, packed, bias, padding, stride, dilation, groups, "none", [], "")
+            made = graph.call_function(torch.ops.mkldnn._convolution_pointwise.default, operands)
+        made.meta.update(node.meta)
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+    return len(found)
+
+
+def _may_pack(node: FxNode, constant: set[FxNode]) -> bool:
+    """Whether a convolution has images laid out channels last, weights that are constant, and no symbolic sizes."""
+    x, weight, _, *_, transposed, _, _ = node.args
+    if transposed or weight not in constant or x in constant:
+        return False
+    values = [x.meta["val"], weight.meta["val"], node.meta["val"]]
+    return all(
+        value.dim() == 4
+        and value.dtype is torch.float32
+        and not _symbolic(value)
+        and value.is_contiguous(memory_format=torch.channels_last)
+        for value in values
+    )
+
+
+def pack_weight(
+    weight: torch.Tensor, padding: Any, stride: Any, dilation: Any, groups: int, sizes: Any
+) -> Any:
+    """Return a convolution's ``weight`` in oneDNN's format for images of ``sizes``."""
+    return torch.ops.mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, sizes)
+
+
 def available() -> bool:
-    """Whether this torch has oneDNN's packed products and may use them; otherwise ``pack_products`` does nothing."""
-    names = ("_linear_pointwise", "_reorder_linear_weight")
+    """Whether this torch has oneDNN's operators over packed weights and may use them; otherwise nothing is packed."""
+    names = (
+        "_linear_pointwise",
+        "_reorder_linear_weight",
+        "_convolution_pointwise",
+        "_reorder_convolution_weight",
+    )
     enabled = torch.backends.mkldnn.is_available() and torch_compat.get_mkldnn_enabled()
     return bool(enabled) and all(hasattr(torch.ops.mkldnn, name) for name in names)
 

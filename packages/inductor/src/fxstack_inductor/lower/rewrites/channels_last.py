@@ -9,7 +9,7 @@ operators whose results depend on strides, keep eager's layouts.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -53,20 +53,26 @@ class _StaysError(Exception):
     """The graph must stay: a result is not channels last, or a copy cannot restore a layout."""
 
 
-def channels_last(graph_module: GraphModule, device: str = "cuda") -> GraphModule:
-    """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies."""
+def channels_last(
+    graph_module: GraphModule, device: str = "cuda", constant: Collection[str] = ()
+) -> GraphModule:
+    """Return ``graph_module``, or a copy with images in channels-last layout where this needs few copies.
+
+    ``constant``: names of the nodes that are copied once and not in each call.
+    """
     nodes = graph_module.graph.nodes
     convolutions = [node for node in nodes if _is_convertible(node, device)]
     if not convolutions or any(map(_is_symbolic, nodes)):
         return graph_module
     weights = {node.args[1] for node in convolutions}
-    copied = sum(w.meta["val"].numel() for w in weights if not _is_channels_last(w.meta["val"]))
+    varying = [w.meta["val"] for w in weights if w.name not in constant]
+    copied = sum(value.numel() for value in varying if not _is_channels_last(value))
     # A quick look: images are copied, too.
     if copied > MOST_COPIED[device] * sum(map(_touched, convolutions)):
         return graph_module
     graph, _ = copied_graph(graph_module)
     try:
-        pays = _Conversion(graph, device).run()
+        pays = _Conversion(graph, device, constant).run()
     except _StaysError:
         return graph_module
     return make_graph_module(graph_module, graph, deferred=True) if pays else graph_module
@@ -148,8 +154,8 @@ def _is_symbolic(node: FxNode) -> bool:
 class _Conversion:
     """The conversion of one graph, in place."""
 
-    def __init__(self, graph: Graph, device: str) -> None:
-        self._graph, self._device = graph, device
+    def __init__(self, graph: Graph, device: str, constant: Collection[str]) -> None:
+        self._graph, self._device, self._constant = graph, device, constant
         self._old: dict[FxNode, Any] = {}
         """The fake values in eager's layout of the nodes that have another layout now."""
         self._restored: dict[FxNode, FxNode] = {}
@@ -168,7 +174,9 @@ class _Conversion:
                 self._restore_inputs(node)
             elif node.op == "call_function":
                 self._visit(node)
-        return bool(self._copied or self._products) and self._copied <= MOST_COPIED[self._device] * self._used
+        return (
+            bool(self._converted or self._products) and self._copied <= MOST_COPIED[self._device] * self._used
+        )
 
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
@@ -227,7 +235,7 @@ class _Conversion:
         return self._converted[node]
 
     def _copy(self, node: FxNode, name: str, memory_format: torch.memory_format) -> FxNode:
-        self._copied += node.meta["val"].numel()
+        self._copied += 0 if node.name in self._constant else node.meta["val"].numel()
         copy = self._call(f"{node.name}_{name}", aten.clone.default, node, memory_format=memory_format)
         copy.meta = dict(node.meta)
         return copy
