@@ -27,7 +27,6 @@ GPU_PASSES = (
     "split_reductions",
     "sum_columns",
     "combine_launches",
-    "overwrite_operands",
 )
 
 

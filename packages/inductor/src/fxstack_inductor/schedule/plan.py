@@ -26,7 +26,6 @@ from fxstack_inductor.schedule.fusion.inlining import Usage, base_of, choose_inl
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
 from fxstack_inductor.schedule.fusion.ordering import ordered
-from fxstack_inductor.schedule.fusion.reuse import reuse_memory
 from fxstack_inductor.schedule.fusion.state import Group, Unit
 from fxstack_inductor.schedule.side_by_side import run_side_by_side
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
@@ -360,24 +359,6 @@ def combine_launches(state: Scheduling) -> Scheduling | NothingToDo:
     return replace(state, steps=steps)
 
 
-def overwrite_operands(state: Scheduling) -> Scheduling | NothingToDo:
-    """Let kernels of a GPU write their results over operands that no later step needs, element by element.
-
-    >>> example("overwrite_operands", lambda x: (x @ x).exp() @ x)
-    ...
-    - kernel kernel_1(mm: float32[16], exp__0: float32[16]):
-    + kernel kernel_1(mm: float32[16]):
-    ...
-    + mm_1 = aten.mm(mm, x_1)
-    """
-    if not state.program.many_threads:
-        return NothingToDo("the kernels are for the CPU")
-    steps = tuple(reuse_memory(state.ordered, state.kept))
-    if _same(steps, state.ordered):
-        return NothingToDo("no kernel reads the elements that it writes a last time")
-    return replace(state, steps=steps)
-
-
 def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     """Yield the tensors that kernels store."""
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
@@ -387,8 +368,7 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
 # split before they are ordered, because the parts of a split loop have strides of their own, and merged after that,
 # because only neighbours merge. Names and sizes come last, when the loops are final. The scatter passes work on
 # built kernels: they must know whether a kernel only copies. Launches are combined when it is known which inputs a
-# kernel writes; sums over columns move first, because small kernels wait for others. Operands are overwritten last,
-# because this fixes the order of the steps that read them.
+# kernel writes; sums over columns move first, because small kernels wait for others.
 SCHEDULE: Final = (
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
@@ -405,7 +385,6 @@ SCHEDULE: Final = (
     Pass("write_inputs", write_inputs),
     Pass("sum_columns", sum_columns),
     Pass("combine_launches", combine_launches),
-    Pass("overwrite_operands", overwrite_operands),
 )
 
 

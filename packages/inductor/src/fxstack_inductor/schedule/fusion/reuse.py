@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from fxstack_inductor.ir.kernel import Scan
 from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall, Node
@@ -21,13 +22,15 @@ from fxstack_inductor.schedule.fusion.inplace import read_by_one_program, same_e
 from fxstack_inductor.schedule.fusion.inplace_scatter import redirect, rename_buffers
 from fxstack_inductor.schedule.lifetimes import last_uses
 from fxstack_inductor.schedule.memory import SEE_STORAGE
-from fxstack_inductor.schedule.steps import KernelStep, Step
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 
 
-def reuse_memory(steps: Sequence[Step], kept: AbstractSet[Node]) -> list[Step]:
-    """Return the steps with results written over operands. ``kept``: the tensors that outlive the call."""
+def reuse_memory(plan: Plan) -> Plan:
+    """Return the schedule with results written over operands. It must be the last: no step may move afterwards."""
+    steps, program = plan.steps, plan.program
     last = last_uses(steps)
-    own = _own_memory(steps) - kept
+    values = [v for v in program.outputs if isinstance(v, Node)]
+    own = _own_memory(steps) - {base_of(v) for v in (*values, *(m.value for m in program.mutations))}
     moved: dict[Node, Node] = {}
     """Maps a result to the tensor whose memory holds it."""
     done: list[Step] = []
@@ -40,7 +43,7 @@ def reuse_memory(steps: Sequence[Step], kept: AbstractSet[Node]) -> list[Step]:
         else:
             redirect(step, moved)
             done.append(step)
-    return done
+    return replace(plan, steps=tuple(done)) if moved else plan
 
 
 def _own_memory(steps: Sequence[Step]) -> set[Node]:

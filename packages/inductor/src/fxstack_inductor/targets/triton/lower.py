@@ -24,6 +24,7 @@ from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.lower.target import KernelTarget
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.fusion.reuse import reuse_memory
 from fxstack_inductor.schedule.int32_indexing import small_kernels
 from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
@@ -78,13 +79,12 @@ def lower_triton(
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     boxed = boxed and not (records_graphs(options) and graph_refusal(scheduled) is None)
     scheduled = replace(scheduled, boxed=boxed)
-    kernels = tuple(step.kernel for step in scheduled.steps if isinstance(step, KernelStep))
     state = TritonPrinting(
-        scheduled, kernels, configs, values, interpreted=interpreted, boxed=boxed, wide=wide
+        scheduled, _kernels(scheduled), configs, values, interpreted=interpreted, boxed=boxed, wide=wide
     )
     state = run_passes("triton", TRITON, state, text)
     assert state.program is not None
-    return LoweredTriton(scheduled, state.triton, state.program, values, target, boxed, state.limits)
+    return LoweredTriton(state.plan, state.triton, state.program, values, target, boxed, state.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,25 @@ class TritonPrinting:
         """The kernels in Triton, for passes after ``print_kernels``."""
         assert self.source is not None
         return self.source
+
+
+def overwrite_operands(state: TritonPrinting) -> TritonPrinting | NothingToDo:
+    """Let kernels write their results over operands that no later step needs, element by element.
+
+    >>> example("overwrite_operands", lambda x: (x @ x).exp() @ x)
+    - kernel_1: exp; reads mm; stores exp__0
+    - mm_1 = aten.mm(exp__0, arg0_1)
+    + kernel_1: exp; reads mm; stores
+    + mm_1 = aten.mm(mm, arg0_1)
+    """
+    plan = reuse_memory(state.plan)
+    if plan is state.plan:
+        return NothingToDo("no kernel reads the elements that it writes a last time")
+    return replace(state, plan=plan, kernels=_kernels(plan))
+
+
+def _kernels(plan: Plan) -> tuple[Kernel, ...]:
+    return tuple(step.kernel for step in plan.steps if isinstance(step, KernelStep))
 
 
 def narrow_indices(state: TritonPrinting) -> TritonPrinting | NothingToDo:
@@ -195,6 +214,7 @@ def text(state: TritonPrinting) -> str:
 
 
 TRITON: Final = (
+    Pass("overwrite_operands", overwrite_operands),
     Pass("narrow_indices", narrow_indices),
     Pass("print_kernels", print_kernels),
     Pass("plan_host", plan_host),
