@@ -25,6 +25,10 @@ PROGRAMS = {
     "extremes beside exponentials": lambda x, m: (
         x.gather(1, x.argmax(1, keepdim=True)) - x.logsumexp(1, True)
     ),
+    "functions beside an index": lambda x, m: x[:, torch.arange(191, -1, -1)].exp().sum(1),
+    "many functions of short rows": lambda x, m: (
+        x.view(256, 12).tanh().sigmoid() + x.view(256, 12).erf()
+    ).softmax(-1),
     "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),
 }
 

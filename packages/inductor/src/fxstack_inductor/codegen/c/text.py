@@ -42,7 +42,7 @@ class Names:
         self.apart: list[str] = []
         """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
         self.conditional: set[int] = set()
-        """The positions of the written values that read or check under a condition."""
+        """The positions of the written values that read under a condition."""
 
     def element(self, buffer: str, index: Expr) -> str:
         """Return the C text of an element of a buffer, for example ``a0[i0]``."""
@@ -129,7 +129,7 @@ class Names:
     def expression(self, position: int) -> str:
         """Return the C expression of a value; reductions and scans have none."""
         value = self.kernel.values[position]
-        if isinstance(value, Check) or (isinstance(value, Load) and value.mask is not None):
+        if isinstance(value, Load) and value.mask is not None:
             self.conditional.add(position)
         match value:
             case Constant(text, dtype):
@@ -147,8 +147,8 @@ class Names:
                 valid = "true" if mask is None else self.operand(mask)
                 if done:
                     return self._checked(self.operand(arg), size, valid, wraps=wraps)
-                name = "wrap_index" if wraps else "check_index"
-                return f"{name}({self.operand(arg)}, {c_index(size)}, {valid}, error)"
+                name = "WRAP_INDEX" if wraps else "CHECK_INDEX"
+                return f"{name}({self.operand(arg)}, {c_index(size)}, {valid})"
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)

@@ -9,7 +9,6 @@ from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import Body, Call, Layout, Pointwise, Reduction
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
-from fxstack_inductor.schedule.fusion.checked import has_checks
 from fxstack_inductor.schedule.fusion.inlining import reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.fusion.state import FusionState, Group, coordinate, is_known
@@ -49,13 +48,13 @@ def _keeps_conditions_apart(fusion: FusionState, merged: Group, left: Group, rig
 def _keeps_slow_functions_apart(
     fusion: FusionState, merged: Group, left: Group, right: Group
 ) -> Refusal | None:
-    """Refuse, on a CPU, slow functions of a few columns beside reductions and scans across these, or beside checks.
+    """Refuse, on a CPU, slow functions of a few columns beside reductions and scans across these.
 
     The vector loop would go over the few columns. Kernels of the functions alone go over all elements.
     """
     if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
         return None
-    inner, checked = merged.inner or frozenset(), any(map(has_checks, merged.placed))
+    inner = merged.inner or frozenset()
     for node in merged.placed:
         if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
             continue
@@ -66,7 +65,7 @@ def _keeps_slow_functions_apart(
             continue  # computed once for all inner points
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
         size = None if last is None or last.extent is None else last.extent.as_int()
-        if size is not None and size < VECTOR and (checked or last not in inner):
+        if size is not None and size < VECTOR and last not in inner:
             return Refusal("slow functions of few columns", node.name)
     return None
 
