@@ -114,3 +114,10 @@ def test_operands_along_a_third_loop_are_copied(dtype):
     x, y = torch.randn(12, 33, 40).to(dtype), torch.randn(12, 40, 33).to(dtype)
     columns(lambda x, y: (x * x.amax(0)).maximum(y.transpose(-1, -2)), x, y)
     columns(lambda x, y: (x * y[0].t()).amax(0).maximum(y[1].t()), x, y)
+
+
+@pytest.mark.parametrize("dim", [-1, 0])
+def test_values_that_all_columns_share_are_computed_again(dim):
+    for x in (torch.randn(33), torch.randn(150, 1)):
+        check(lambda x: (x.expand(150, 33).sigmoid() + 0.5).softmax(dim), x)
+        check(lambda x, y: (x.expand(150, 33).exp() + 0.5).log_softmax(dim) * y, x, torch.randn(150, 33))

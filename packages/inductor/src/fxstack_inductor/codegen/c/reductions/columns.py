@@ -51,7 +51,7 @@ class ColumnWriter(FunctionWriter):
         """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
         *others, column = self.kernel.outer
         rows = product(loop.extent for loop in self.kernel.inner).as_int()
-        most = MAX_TILE_COLUMNS if rows is None else self._keep(rows)
+        most = MAX_TILE_COLUMNS if rows is None else self._keep(rows, column)
         self.copies = worthwhile(copies(self.kernel, column))
         across = crossing(self.kernel)
         if self.copies or across:
@@ -90,13 +90,18 @@ class ColumnWriter(FunctionWriter):
             self.names.finished.update(self.ready)
             self._column_pass(stage, column)
 
-    def _keep(self, rows: int) -> int:
+    def _keep(self, rows: int, column: Loop) -> int:
         """Choose the values ``kept``; return the most columns of a tile, so that these values fit on the stack."""
         values = self.kernel.values
-        found = [k for k in saved_values(self.facts, rows * PIECE, KEPT) if isinstance(values[k], Compute)]
-        self.kept = frozenset(found)
+        self.kept = found = self._kept(rows * PIECE, column, KEPT)
         each = rows * sum(values[k].dtype.itemsize for k in found)
         return min(MAX_TILE_COLUMNS, KEPT // each // PIECE * PIECE) if found else MAX_TILE_COLUMNS
+
+    def _kept(self, size: int, column: Loop, bytes_left: int) -> frozenset[int]:
+        """Return the values of each column that are worth stack arrays of ``size`` elements."""
+        varies = self._by_column(column)
+        found = saved_values(self.facts, size, bytes_left)
+        return frozenset(k for k in found if k in varies and isinstance(self.kernel.values[k], Compute))
 
     def _column_pass(self, stage: int, column: Loop) -> None:
         """Write one pass for a tile of columns, then the outer-level stores that the pass completes."""

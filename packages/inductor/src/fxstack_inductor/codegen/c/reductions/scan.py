@@ -37,7 +37,9 @@ class ScanText:
         lines: list[str] = []
         scans = {k: v for k in positions if isinstance(v := self.kernel.values[k], Scan)}
         self.first.clear()
-        located = {(v.op, v.args[0]): k for k, v in scans.items() if v.combine is None and v.op.startswith("arg")}
+        located = {
+            (v.op, v.args[0]): k for k, v in scans.items() if v.combine is None and v.op.startswith("arg")
+        }
         same = {k: located.get((f"arg{v.op}", v.args[0])) for k, v in scans.items() if v.combine is None}
         self.extremes = {k: at for k, at in same.items() if at is not None}
         for k, value in scans.items():
@@ -91,7 +93,11 @@ class ScanText:
         both = (located, *(extreme for extreme, at in self.extremes.items() if at == located))
         lines = [scan_arg_step(scan.op, best, x, last)] if k == min(both) else []
         if k == located:
-            return [*lines, f"{state} = {last} ? {position} : {state};", f"const {self.kind(k)} v{k} = {state};"]
+            return [
+                *lines,
+                f"{state} = {last} ? {position} : {state};",
+                f"const {self.kind(k)} v{k} = {state};",
+            ]
         return [*lines, f"const {self.kind(k)} v{k} = {best};"]
 
     def kind(self, k: int) -> str:

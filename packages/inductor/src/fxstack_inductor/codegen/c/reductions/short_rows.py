@@ -12,7 +12,7 @@ from fxstack_inductor.codegen.c.ops import HALVES
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
-from fxstack_inductor.codegen.c.reductions.saved import SLOW, saved_values
+from fxstack_inductor.codegen.c.reductions.saved import SLOW, STACK
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import Analysis, analyse
@@ -101,9 +101,7 @@ class ShortRowWriter(ColumnWriter):
         self._share([*ranges(others), Range("tile", row, str(block), integer(block))])
         self.out.line(f"const int64_t width = min_int64_t({c_index(row.extent)} - tile, {block});")
         self.out.write_lines(plan.copies.enter(self.names, "0", str(size), (size, block)))
-        kept = saved_values(self.facts, size * block)
-        self.kept = frozenset(k for k in kept if isinstance(self.kernel.values[k], Compute))
-        self.most = block
+        self.kept, self.most = self._kept(size * block, row, STACK), block
         self._tile(row, size, block)
         self.out.write_lines(plan.copies.leave(self.names, "0", str(size), block))
         self.out.close(1 + len(others))
