@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fxstack_inductor.ir.expr import ZERO, Expr
-from fxstack_inductor.ir.nodes import Body, Call, Layout, Pointwise, Reduction
+from fxstack_inductor.ir.nodes import Body, Call, Computed, Layout, Pointwise, Reduction
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.schedule.fusion.inlining import reads_in_parts
@@ -58,9 +58,7 @@ def _keeps_slow_functions_apart(
     for node in merged.placed:
         if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
             continue
-        place = sum(
-            (c * s for c, s in zip(merged.placed[node].coords, node.layout.stride, strict=True)), ZERO
-        )
+        place = _place(node.layout, merged.placed[node].coords)
         if inner and inner.isdisjoint(place.variables):
             continue  # computed once for all inner points
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
@@ -85,6 +83,42 @@ def _keeps_directions_apart(fusion: FusionState, merged: Group, left: Group, rig
     return Refusal("along memory beside across memory") if signs[0] * signs[1] < 0 else None
 
 
+def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, a result that repeats reductions across memory and reads nothing else that changes along these.
+
+    Such a result saves no read beside the reduction, and would be written tile by tile, not along memory.
+    """
+    inner = merged.inner or frozenset()
+    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    for node in merged.placed:
+        if not isinstance(node, Pointwise) or node not in fusion.usage.required:
+            continue
+        place = _place(node.layout, merged.placed[node].coords)
+        across = any(place.coefficient(var) == 1 for var in merged.space if var not in inner)
+        if across and not inner.isdisjoint(place.variables) and not _reads_along(fusion, merged, node):
+            return Refusal("a result that repeats a reduction", node.name)
+    return None
+
+
+def _reads_along(fusion: FusionState, merged: Group, node: Pointwise) -> bool:
+    """Whether ``node`` reads something that changes along the inner loops of ``merged``, or at unknown places."""
+    for read in fusion.reads(node):
+        inside = merged.placed.get(read.node) if isinstance(read.node, Computed) else None
+        if not all(map(is_known, read.coords)):
+            return True
+        coords = tuple(coordinate(c, node, merged.placed[node]) for c in read.coords)
+        place = _place(read.node.layout, coords if inside is None else inside.coords)
+        if not (merged.inner or frozenset()).isdisjoint(place.variables):
+            return True
+    return False
+
+
+def _place(layout: Layout, coords: Iterable[Expr]) -> Expr:
+    """Return the place in memory of an element."""
+    return sum((coord * stride for coord, stride in zip(coords, layout.stride, strict=True)), ZERO)
+
+
 def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Layout, tuple[Expr, ...]]]:
     """Yield the layout and the coordinates of what ``group`` reads and stores."""
     for node in group.placed:
@@ -105,7 +139,7 @@ def _direction(merged: Group, accesses: Iterable[tuple[Layout, tuple[Expr, ...]]
     votes = 0
     inner = merged.inner or frozenset()
     for layout, coords in accesses:
-        place = sum((coord * stride for coord, stride in zip(coords, layout.stride, strict=True)), ZERO)
+        place = _place(layout, coords)
         steps = {var: place.coefficient(var) for var in merged.space}
         known = {
             var: abs(number) for var, step in steps.items() if step is not None and (number := step.as_int())
@@ -120,5 +154,6 @@ CPU_RULES = (
     _keeps_conditions_apart,
     _keeps_slow_functions_apart,
     _keeps_directions_apart,
+    _keeps_repeats_apart,
 )
 """The requirements of a merge on a CPU, in order."""
