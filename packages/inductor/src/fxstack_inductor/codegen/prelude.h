@@ -75,17 +75,16 @@ INLINED float inverse_rootf(float x) { return 1 / sqrtf(x); }
 INLINED double inverse_root(double x) { return 1 / sqrt(x); }
 #endif
 
-INLINED float bf16_load(bf16 x) {
-  union { uint32_t u; float f; } v = {(uint32_t)x << 16};
-  return v.f;
-}
+typedef union { float value; uint32_t bits; int32_t ordered; } float_word;
 
-/* Round to nearest, ties to even; every NaN becomes the quiet NaN 0x7fc0, as in eager. */
-INLINED bf16 bf16_store(float x) {
-  union { float f; uint32_t u; } v = {x};
-  uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
-  return x != x ? 0x7fc0 : (bf16)rounded;
+INLINED float bf16_load(bf16 x) { return (float_word){.bits = (uint32_t)x << 16}.value; }
+
+/* Round to nearest, ties to even; every NaN becomes the quiet NaN 0x7fc0, as in eager. Vectors stay vectors of 32 bits. */
+INLINED float bf16_round(float x) {
+  uint32_t bits = (float_word){x}.bits;
+  return x != x ? bf16_load(0x7fc0) : (float_word){.bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u}.value;
 }
+INLINED bf16 bf16_store(float x) { return (bf16)((float_word){bf16_round(x)}.bits >> 16); }
 
 /* Half precision. GCC makes no vectors of conversions of its own type on x86. */
 #if defined(__x86_64__) && (!defined(__clang__) || !defined(__FLT16_MAX__)) /* clang has the type since 15 */

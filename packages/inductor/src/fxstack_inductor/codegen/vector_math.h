@@ -13,8 +13,6 @@
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-typedef union { float value; uint32_t bits; int32_t ordered; } float_word;
-
 INLINED float fast_expf(float x) {
   const float origin = 12582912.0f + 254.0f; /* the last bits are n + 2 * 127 */
   float_word c = {x}, k, p, low, high;
