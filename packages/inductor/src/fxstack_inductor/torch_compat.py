@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NAMES = {
     "convolutions": {"torch._C": "_ConvBackend=ConvBackend _select_conv_backend=select_conv_backend"},
     "autograd": {"torch._C": "_AutoDispatchBelowAutograd"},
+    "layouts": {"torch._prims_common": "suggest_memory_format"},
     "leaf functions": {
         "torch._C": """
             DispatchKey _ForceDispatchKeyGuard _dispatch_tls_local_exclude_set _dispatch_tls_local_include_set

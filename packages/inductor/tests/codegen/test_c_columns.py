@@ -86,3 +86,38 @@ def test_results_over_an_expanded_dimension(dtype):
     x = torch.randn(1, 9).to(dtype)
     check(lambda x: x.expand(130, 9).log_softmax(0), x)
     check(lambda x: (x.expand(130, 9) - x.expand(130, 9).mean(0), x.exp()), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8])
+@pytest.mark.parametrize("shape", [(16, 16), (130, 33), (300, 75), (20, 20, 40)])
+def test_accesses_along_the_rows_are_copied(shape, dtype):
+    x, y = ((torch.rand(s) * 20 - 10).to(dtype) for s in (shape, (*shape[:-2], shape[-1], shape[-2])))
+
+    def fn(x, y):
+        largest = (x + y.transpose(-1, -2)).amax(-2, keepdim=True)
+        turned = (y.transpose(-1, -2) * 2).maximum(largest).transpose(-1, -2).contiguous()
+        return x.maximum(largest), turned, x.amin(-2)
+
+    assert {"columns", "short_rows"} & {strategy(k) for k in kernels(check(fn, x, y))}
+
+
+@pytest.mark.parametrize("dim", [-1, 0])
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "cumsum", "logcumsumexp"])
+def test_results_that_lie_across_operands(op, dim):
+    for shape in ((40, 70), (300, 130)):
+        check(lambda x: getattr(x.t(), op)(dim).contiguous() + 1, torch.randn(shape))
+        check(lambda x, y: getattr(x.t() + y, op)(dim) * x.t(), torch.randn(shape), torch.randn(shape[::-1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_operands_along_a_third_loop_are_copied(dtype):
+    x, y = torch.randn(12, 33, 40).to(dtype), torch.randn(12, 40, 33).to(dtype)
+    columns(lambda x, y: (x * x.amax(0)).maximum(y.transpose(-1, -2)), x, y)
+    columns(lambda x, y: (x * y[0].t()).amax(0).maximum(y[1].t()), x, y)
+
+
+@pytest.mark.parametrize("dim", [-1, 0])
+def test_values_that_all_columns_share_are_computed_again(dim):
+    for x in (torch.randn(33), torch.randn(150, 1)):
+        check(lambda x: (x.expand(150, 33).sigmoid() + 0.5).softmax(dim), x)
+        check(lambda x, y: (x.expand(150, 33).exp() + 0.5).log_softmax(dim) * y, x, torch.randn(150, 33))

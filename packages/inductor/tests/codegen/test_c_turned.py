@@ -14,7 +14,7 @@ def strategies(fn, *inputs, **options):
 
 
 def turned(fn, *inputs, **options):
-    assert strategies(fn, *inputs, **options) == ["turned_rows"]
+    assert set(strategies(fn, *inputs, **options)) <= {"turned_rows", "short_rows"}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

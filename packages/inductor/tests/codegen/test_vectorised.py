@@ -25,6 +25,11 @@ PROGRAMS = {
     "extremes beside exponentials": lambda x, m: (
         x.gather(1, x.argmax(1, keepdim=True)) - x.logsumexp(1, True)
     ),
+    "functions beside an index": lambda x, m: x[:, torch.arange(191, -1, -1)].exp().sum(1),
+    "backward with gaps": lambda x, m: (x[:, ::2].flip(-1).exp(), (x[:, ::3].flip(-1) * x[:, :64]).sum(1)),
+    "many functions of short rows": lambda x, m: (
+        x.view(256, 12).tanh().sigmoid() + x.view(256, 12).erf()
+    ).softmax(-1),
     "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),
 }
 

@@ -346,3 +346,11 @@ def test_slow_functions_of_few_columns_are_no_part_of_a_reduction_across_them():
 
 def test_a_slow_function_of_each_row_stays_in_the_kernel_of_the_row():
     assert fused(check(lambda x: x.log_softmax(-1), torch.randn(3, 999)))
+
+
+def test_a_result_that_repeats_a_reduction_across_memory_is_no_part_of_it():
+    x = torch.randn(60, 40)
+    compiled = check(lambda x: (x.sum(0).expand(60, 40) * 2).exp(), x)
+    assert "a result that repeats a reduction" in refusals(compiled)
+    assert fused(check(lambda x: x * x.sum(0), x))
+    assert fused(check(lambda x: (x.sum(1, True).expand(60, 40) * 2).exp(), x))

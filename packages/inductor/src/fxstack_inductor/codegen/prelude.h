@@ -3,6 +3,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What vector loops call. GCC stops inlining where functions get large, and a loop with a call of a scalar function is no vector loop. */
+#define INLINED static inline __attribute__((always_inline))
+
 typedef uint8_t bool8;
 typedef uint16_t bf16;
 
@@ -65,30 +68,29 @@ MATH1(INVERSE, asinh) MATH1(INVERSE, acosh) MATH1(INVERSE, atanh)
 
 /* clang (14 at least) takes the inverse of a square root for no negative number, which it is for -0.0. */
 #if defined(__clang__)
-static inline float inverse_rootf(float x) { return 1 / copysignf(sqrtf(x), x); }
-static inline double inverse_root(double x) { return 1 / copysign(sqrt(x), x); }
+INLINED float inverse_rootf(float x) { return 1 / copysignf(sqrtf(x), x); }
+INLINED double inverse_root(double x) { return 1 / copysign(sqrt(x), x); }
 #else
-static inline float inverse_rootf(float x) { return 1 / sqrtf(x); }
-static inline double inverse_root(double x) { return 1 / sqrt(x); }
+INLINED float inverse_rootf(float x) { return 1 / sqrtf(x); }
+INLINED double inverse_root(double x) { return 1 / sqrt(x); }
 #endif
 
-static inline float bf16_load(bf16 x) {
-  union { uint32_t u; float f; } v = {(uint32_t)x << 16};
-  return v.f;
-}
+typedef union { float value; uint32_t bits; int32_t ordered; } float_word;
 
-/* Round to nearest, ties to even; every NaN becomes the quiet NaN 0x7fc0, as in eager. */
-static inline bf16 bf16_store(float x) {
-  union { float f; uint32_t u; } v = {x};
-  uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
-  return x != x ? 0x7fc0 : (bf16)rounded;
+INLINED float bf16_load(bf16 x) { return (float_word){.bits = (uint32_t)x << 16}.value; }
+
+/* Round to nearest, ties to even; every NaN becomes the quiet NaN 0x7fc0, as in eager. Vectors stay vectors of 32 bits. */
+INLINED float bf16_round(float x) {
+  uint32_t bits = (float_word){x}.bits;
+  return x != x ? bf16_load(0x7fc0) : (float_word){.bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u}.value;
 }
+INLINED bf16 bf16_store(float x) { return (bf16)((float_word){bf16_round(x)}.bits >> 16); }
 
 /* Half precision. GCC makes no vectors of conversions of its own type on x86. */
 #if defined(__x86_64__) && (!defined(__clang__) || !defined(__FLT16_MAX__)) /* clang has the type since 15 */
 typedef uint16_t f16;
 
-static inline float f16_load(f16 x) {
+INLINED float f16_load(f16 x) {
   uint32_t bits = (uint32_t)(x & 0x7fff) << 13;
   union { float f; uint32_t u; } small = {(float)(int32_t)(x & 0x3ff) * 0x1p-24f}, v = {.u = bits + (112u << 23)};
   v.u += bits >= (31u << 23) ? 112u << 23 : 0; /* infinities and NaN */
@@ -98,7 +100,7 @@ static inline float f16_load(f16 x) {
 }
 
 /* Round to nearest, ties to even; a NaN keeps its first bits and becomes quiet, as in eager. */
-static inline f16 f16_store(float x) {
+INLINED f16 f16_store(float x) {
   union { float f; uint32_t u; } v = {x}, small;
   uint32_t sign = v.u >> 16 & 0x8000, nan;
   v.u &= 0x7fffffff;
@@ -113,8 +115,8 @@ static inline f16 f16_store(float x) {
 #elif defined(__FLT16_MAX__)
 typedef _Float16 f16;
 
-static inline float f16_load(f16 x) { return (float)x; }
-static inline f16 f16_store(float x) { return (f16)x; }
+INLINED float f16_load(f16 x) { return (float)x; }
+INLINED f16 f16_store(float x) { return (f16)x; }
 #endif
 
 /* Many at once. */
@@ -171,7 +173,7 @@ FLOAT_DIVISION(float, f) FLOAT_DIVISION(double, )
 
 /* Infinite where a side is, also beside a NaN, which vector math forgets. */
 #define HYPOT(T, S) \
-  static inline T hypot_##T(T a, T b) { \
+  INLINED T hypot_##T(T a, T b) { \
     T c = hypot##S(a, b); \
     return (fabs##S(a) == (T)INFINITY) | (fabs##S(b) == (T)INFINITY) ? (T)INFINITY : c; \
   }
@@ -190,39 +192,35 @@ INT_DIVISION(int64_t) INT_DIVISION(int32_t) INT_DIVISION(int16_t) INT_DIVISION(i
 
 /* Extremes that keep NaN, whichever side it is on. */
 #define EXTREMES(T) \
-  static inline T max_##T(T a, T b) { return (a > b) | (a != a) ? a : b; } \
-  static inline T min_##T(T a, T b) { return (a < b) | (a != a) ? a : b; }
+  INLINED T max_##T(T a, T b) { return (a > b) | (a != a) ? a : b; } \
+  INLINED T min_##T(T a, T b) { return (a < b) | (a != a) ? a : b; }
 EXTREMES(float) EXTREMES(double) EXTREMES(int64_t) EXTREMES(int32_t) EXTREMES(int16_t) EXTREMES(int8_t) EXTREMES(uint8_t)
 
 /* Integers in the order of the floats that they stand for, NaN above all (max) or below all (min). */
 #define KEYS(T, I, SIGN, LOW, HIGH) \
   typedef union { T value; I bits; } T##_bits; \
-  static inline I ordered_##T(I i) { return i ^ ((i >> SIGN) & HIGH); } \
-  static inline I max_key_##T(T x) { T##_bits v = {x}; I i = ordered_##T(v.bits); return x != x ? HIGH : i; } \
-  static inline I min_key_##T(T x) { T##_bits v = {x}; I i = ordered_##T(v.bits); return x != x ? LOW : i; } \
-  static inline T key_value_##T(I key) { T##_bits v; v.bits = ordered_##T(key); return v.value; }
+  INLINED I ordered_##T(I i) { return i ^ ((i >> SIGN) & HIGH); } \
+  INLINED I max_key_##T(T x) { T##_bits v = {x}; I i = ordered_##T(v.bits); return x != x ? HIGH : i; } \
+  INLINED I min_key_##T(T x) { T##_bits v = {x}; I i = ordered_##T(v.bits); return x != x ? LOW : i; } \
+  INLINED T key_value_##T(I key) { T##_bits v; v.bits = ordered_##T(key); return v.value; }
 KEYS(float, int32_t, 31, INT32_MIN, INT32_MAX)
 KEYS(double, int64_t, 63, INT64_MIN, INT64_MAX)
-static inline bool max_bool(bool a, bool b) { return a | b; }
-static inline bool min_bool(bool a, bool b) { return a & b; }
+INLINED bool max_bool(bool a, bool b) { return a | b; }
+INLINED bool min_bool(bool a, bool b) { return a & b; }
 
 /* log(exp(a) + exp(b)), as eager accumulates it. */
 #define LOGADDEXP(T, S) \
-  static inline T logaddexp_##T(T a, T b) { \
+  INLINED T logaddexp_##T(T a, T b) { \
     T low = a != a ? a : a < b ? a : b, high = a != a ? a : b < a ? a : b; \
     return low != high || isfinite(low) ? log1p##S(exp##S(low - high)) + high : b; \
   }
 LOGADDEXP(float, f) LOGADDEXP(double, )
 
-/* An index that is checked: out of range sets the flag and reads element 0 instead. */
-static inline int64_t check_index(int64_t i, int64_t size, bool valid, int32_t* error) {
-  bool inside = (i >= 0) & (i < size);
-  if (valid & !inside) *error = 1;
-  return inside ? i : 0;
-}
-static inline int64_t wrap_index(int64_t i, int64_t size, bool valid, int32_t* error) {
-  return check_index(i < 0 ? i + size : i, size, valid, error);
-}
+/* An index that is checked: out of range sets the function's flag ``bad`` and reads element 0 instead. Vector loops keep a flag in each
+   lane, of the width of an index; a store to memory under a condition would make the loops scalar. */
+#define INSIDE(i, size) (((i) >= 0) & ((i) < (size)))
+#define CHECK_INDEX(i, size, valid) (bad |= (int64_t)((valid) & !INSIDE(i, size)), INSIDE(i, size) ? (i) : 0)
+#define WRAP_INDEX(i, size, valid) CHECK_INDEX(((i) < 0 ? (i) + (size) : (i)), size, valid)
 
 /* Square blocks turned over: element (i, j) of dst is element (j, i) of src; the strides are those of rows. */
 #define TRANSPOSE(T) \
@@ -271,18 +269,20 @@ static inline void transpose_4x4_uint64_t(const uint64_t* src, int64_t from, uin
     *(word4*)(dst + (k + 2) * to) = PAIR(b[k], b[k + 2], 2, 3, 6, 7);
   }
 }
-/* Blocks go along ``columns`` last: both halves of a cache line are read before it is evicted. */
+/* Blocks go along ``columns`` last: both halves of a cache line are read before it is evicted. The last block of a side that is no multiple
+   of N begins earlier, over elements that are already there. */
 #define TRANSPOSE_BLOCKS(T, N) \
   static inline void transpose_##T(const T* src, int64_t from, T* dst, int64_t to, int64_t rows, int64_t columns) { \
-    const int64_t whole = rows & -N; \
-    int64_t j = 0; \
-    for (; j + N <= columns; j += N) { \
-      for (int64_t i = 0; i < whole; i += N) transpose_##N##x##N##_##T(src + j * from + i, from, dst + i * to + j, to); \
-      for (int64_t i = whole; i < rows; i++) \
-        for (int64_t k = j; k < j + N; k++) dst[i * to + k] = src[k * from + i]; \
+    if (rows < N || columns < N) { \
+      for (int64_t i = 0; i < rows; i++) \
+        for (int64_t j = 0; j < columns; j++) dst[i * to + j] = src[j * from + i]; \
+      return; \
     } \
-    for (; j < columns; j++) \
-      for (int64_t i = 0; i < rows; i++) dst[i * to + j] = src[j * from + i]; \
+    for (int64_t n = 0; n < columns; n += N) { \
+      const int64_t j = n < columns - N ? n : columns - N; \
+      for (int64_t m = 0, i; i = m < rows - N ? m : rows - N, m < rows; m += N) \
+        transpose_##N##x##N##_##T(src + j * from + i, from, dst + i * to + j, to); \
+    } \
   }
 TRANSPOSE_BLOCKS(uint16_t, 8) TRANSPOSE_BLOCKS(uint32_t, 8) TRANSPOSE_BLOCKS(uint64_t, 4)
 #else

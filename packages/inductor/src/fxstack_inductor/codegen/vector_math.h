@@ -13,9 +13,7 @@
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-typedef union { float value; uint32_t bits; int32_t ordered; } float_word;
-
-static inline float fast_expf(float x) {
+INLINED float fast_expf(float x) {
   const float origin = 12582912.0f + 254.0f; /* the last bits are n + 2 * 127 */
   float_word c = {x}, k, p, low, high;
   c.bits = c.bits < 0xc2d20000u ? c.bits : 0xc2d20000u; /* at least -105: larger words are negative floats beyond it */
@@ -39,7 +37,7 @@ static inline float fast_expf(float x) {
   return x != x ? x : result;
 }
 
-static inline float fast_tanhf(float x) {
+INLINED float fast_tanhf(float x) {
   float t = __builtin_fabsf(x), s = x * x;
   float p = -6.193582434207201e-3f;
   p = FMA(p, s, 2.1010762080550194e-2f);
@@ -52,7 +50,7 @@ static inline float fast_tanhf(float x) {
   return __builtin_copysignf(t < 0.55f ? small : large, x);
 }
 
-static inline float fast_erff(float x) {
+INLINED float fast_erff(float x) {
   float t = __builtin_fabsf(x), s = x * x;
   float p = -7.573022685392061e-06f;
   p = FMA(p, s, 0.00010393911361461505f);

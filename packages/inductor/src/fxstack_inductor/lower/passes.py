@@ -21,6 +21,7 @@ from fxstack_inductor.lower.program import Program, show_program
 from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rewrites.accumulate import accumulate_products as rewrite_sums
 from fxstack_inductor.lower.rewrites.channels_last import channels_last
+from fxstack_inductor.lower.rewrites.convolution_inputs import copy_images as copy_contiguous
 from fxstack_inductor.lower.rewrites.embedding_sums import join_gradients as join_embeddings
 from fxstack_inductor.lower.rewrites.point_products import point_products
 from fxstack_inductor.lower.rewrites.shared_operands import share_operands as share_equal
@@ -140,6 +141,22 @@ def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
     return replace(state, graph_module=changed, chosen={**point_products(changed), **state.chosen})
 
 
+def copy_images(state: Lowering) -> Lowering | NothingToDo:
+    """Copy the images of convolutions in kernels, where ATen would copy them.
+
+    >>> example("copy_images", lambda x, w: torch.conv2d(x.transpose(2, 3), w), *IMAGES[:2])
+    - convolution = aten.convolution(transpose, arg1_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    + clone_default = aten.clone(transpose, memory_format=torch.contiguous_format)
+    + convolution = aten.convolution(clone_default, arg1_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    """
+    if state.target.many_threads:
+        return NothingToDo("the kernels are for a GPU")
+    copied = copy_contiguous(state.graph_module)
+    if copied is state.graph_module:
+        return NothingToDo("no convolution reads images that ATen copies")
+    return replace(state, graph_module=copied)
+
+
 def lower_operators(state: Lowering) -> Lowering:
     """Rewrite each ATen operator as the expression of one element, or as a call of its ATen kernel.
 
@@ -189,6 +206,7 @@ LOWER: Final = (
     Pass("accumulate_products", accumulate_products),
     Pass("join_gradients", join_gradients),
     Pass("lay_out_images", lay_out_images),
+    Pass("copy_images", copy_images),
     Pass("share_operands", share_operands),
     Pass("lower_operators", lower_operators),
     Pass("split_reductions", split_reductions),

@@ -136,7 +136,7 @@ class FunctionWriter(LoopWriter):
             width = str(lanes[0].width)
             head = f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})"
             with self.out.block(head), self._converted(conversions, "at", width, width):
-                self.out.line("#pragma omp simd")
+                self.out.line(self.simd)
                 with self.out.block(f"for (int64_t j = 0; j < {width}; j++)"):
                     self.out.line(f"const int64_t {name} = at + j;")
                     self._inner_body(stage, stores, steps)
@@ -331,7 +331,7 @@ class FunctionWriter(LoopWriter):
         if not all(how.clause for _, how in accumulators):
             return ""
         clauses = [f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in accumulators]
-        return f"#pragma omp simd{''.join(clauses)}"
+        return f"{self.simd}{''.join(clauses)}"
 
     # --- values kept for a later pass -----------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class FunctionWriter(LoopWriter):
             self.out.line(f"{how.wide} shared{k}[threads * {LINE}] __attribute__((aligned({LINE})));")
         first, *rest = self.kernel.inner
         self.out.line(f"int64_t team{stage} = 1;")
-        self.out.line("#pragma omp parallel num_threads(threads)")
+        self.out.line(f"#pragma omp parallel num_threads(threads){self.flag}")
         self.out.open("")
         self.out.line("const int64_t self = omp_get_thread_num(), team = omp_get_num_threads();")
         self.out.line(f"if (self == 0) team{stage} = team;")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
-from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
+from fxstack_inductor.codegen.c.ranges import Range, for_head
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.c.threads import shared_heads, work_condition
@@ -16,6 +16,7 @@ from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
 from fxstack_inductor.ir.kernel import (
+    Check,
     Constant,
     Kernel,
     Loop,
@@ -45,7 +46,19 @@ class Writer(CodeWriter):
     conditions: set[str] = field(default_factory=set)
     """The conditions for sharing, beside enough work."""
     conditional: set[int] = field(default_factory=set)
-    """The positions of the values that read or check under a condition."""
+    """The positions of the values that read under a condition."""
+
+
+def checks_indices(kernel: Kernel) -> bool:
+    """Whether the kernel checks an index that no earlier kernel has checked."""
+    return any(isinstance(v, Check) and not v.done for v in kernel.values)
+
+
+def flagged(lines: list[str], kernel: Kernel) -> list[str]:
+    """Return ``lines`` between the declaration of the flag that index checks set and the report of the flag."""
+    if not checks_indices(kernel):
+        return lines
+    return ["  int64_t bad = 0;", *lines, "  if (bad) *error = 1;"]
 
 
 class LoopWriter:
@@ -60,6 +73,9 @@ class LoopWriter:
         self.out = Writer()
         self.grain = grain
         self.facts: Analysis = analyse(kernel)
+        self.flag = " reduction(|:bad)" if checks_indices(kernel) else ""
+        """The clause of a parallel region or vector loop in which index checks may set the function's flag."""
+        self.simd = f"#pragma omp simd{self.flag}"
 
     def _share(self, loops: Sequence[Range], *, simd: bool = False) -> None:
         """Open ``loops``; threads share them if work is enough; with ``simd`` the last loop is a vector."""
@@ -73,7 +89,7 @@ class LoopWriter:
 
     def _open_shared(self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False) -> None:
         """Open loops that threads share as ``sharing`` says; if it is None, each thread runs all loops."""
-        pragma = ["#pragma omp simd"] if simd else []
+        pragma = [self.simd] if simd else []
         alone = list(loops)
         if sharing is not None:
             self._note(sharing)
@@ -91,7 +107,7 @@ class LoopWriter:
         self.out.shared = True
         self.out.conditions.update(sharing.conditions)
 
-    def _open_columns(self, others: Sequence[Loop], column: Loop, most: int) -> int:
+    def _open_columns(self, others: Sequence[Range], column: Loop, most: int) -> int:
         """Open loops over ``others`` and over pieces of ``column``; return the number of opened loops.
 
         A piece is ``width`` (at most ``most``) columns from ``tile`` on. Threads share pieces if one piece
@@ -99,11 +115,11 @@ class LoopWriter:
         """
         size = column.extent.as_int()
         if size is not None and size <= PIECE:
-            self._share(ranges(others))
+            self._share(others)
             self.out.line(f"const int64_t tile = 0, width = {size};")
             return len(others)
         pieces = Range("tile", column, "step", of_atom(Var("step", VarKind.SIZE)) * PIECE)
-        loops = [*ranges(others), pieces]
+        loops = [*others, pieces]
         sharing = self._sharing(loops)
         shared = () if sharing is None else sharing.loops[: sharing.shared]
         points = product(loop.loop.extent for loop in shared if loop is not pieces)
@@ -165,15 +181,14 @@ class LoopWriter:
     def _vector(self, loop: Loop, span: tuple[str, str]) -> None:
         """Write values and stores along ``loop``, a vector loop.
 
-        Values that do not change along the loop come first: an index check inside would prevent
-        vectorisation.
+        Values that do not change along the loop come first.
         """
         varies, needed = self._varying(loop), self._needed()
         outside = [k for k in needed if k not in varies]
         self._values(outside)
         inside = [k for k in needed if k in varies]
         conversions = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
-        with self._runs(conversions, span, "#pragma omp simd"):
+        with self._runs(conversions, span, self.simd):
             self._values(inside)
             self._stores(self.kernel.stores)
 

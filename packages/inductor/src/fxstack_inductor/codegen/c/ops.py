@@ -146,7 +146,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "truncdiv": _truncdiv,
         "remainder": generic("remainder"),
         "floordiv": generic("floordiv"),
-        "round_bf16": template("bf16_load(bf16_store({0}))"),
+        "round_bf16": template("bf16_round({0})"),
         "round_f16": template("f16_load(f16_store({0}))"),
     }
 )

@@ -6,7 +6,7 @@ takes some of these columns and visits all rows of the source; the loop over the
 
 from __future__ import annotations
 
-from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
 
@@ -32,8 +32,8 @@ class ScatterWriter(LoopWriter):
     def _check_first(self) -> None:
         """Check all indices without writing; return if any index, here or in an earlier kernel, is bad."""
         self.checks()
-        self.out.line("if (*error) return;")
-        self.out.first, self.out.lines = self.out.lines, []
+        lines = flagged(self.out.lines, self.kernel)
+        self.out.first, self.out.lines = ["  {", *lines, "  if (*error) return;", "  }"], []
 
     def checks(self) -> None:
         """Write the checks of all indices."""
@@ -72,7 +72,7 @@ class ScatterWriter(LoopWriter):
 
     def _columns(self, column: Loop) -> None:
         """Write vector loops over contiguous columns; each thread takes some columns and visits all rows."""
-        opened = self._open_columns(self.kernel.outer[:-1], column, MAX_COLUMNS)
+        opened = self._open_columns(ranges(self.kernel.outer[:-1]), column, MAX_COLUMNS)
         self.out.line("const int64_t end = tile + width;")
         self._open_loops(self.kernel.inner)
         self._vector(column, ("tile", "end"))

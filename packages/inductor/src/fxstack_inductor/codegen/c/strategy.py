@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
-from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
+from fxstack_inductor.codegen.c.loops import LoopWriter, Writer, flagged
 from fxstack_inductor.codegen.c.pointwise.interleaved import InterleavedWriter, interleaved
 from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
 from fxstack_inductor.codegen.c.pointwise.tiles import TileWriter, crosses
-from fxstack_inductor.codegen.c.pointwise.unrolled import unrolled
+from fxstack_inductor.codegen.c.pointwise.unrolled import too_short, unrolled
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
+from fxstack_inductor.codegen.c.reductions.copies import copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop
+from fxstack_inductor.codegen.c.reductions.short_rows import ShortRowWriter, short_rows
 from fxstack_inductor.codegen.c.reductions.turned import TurnedWriter, turned
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
@@ -45,6 +48,8 @@ def strategy(kernel: Kernel) -> str:
         if interleaved(kernel):
             return "interleaved"
         return "tiles" if crosses(kernel) else "points"
+    if short_rows(kernel) is not None:
+        return "short_rows"
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
     if kernel.ordered:
         if _across(kernel):
@@ -102,9 +107,18 @@ def _across(kernel: Kernel) -> bool:
         if facts.store_inner(store) and _steps_less(store.index, var, other)
     )
     along, across = (loads[crosses] + stores[crosses] for crosses in (False, True))
-    if across == along:
-        return loads[True] > loads[False] and turned(kernel) is None if across else beside > 0
-    return across > along
+    if not across:
+        return not along and beside > 0
+    if across > along:
+        return True
+    in_rows = turned(kernel) is not None and not stores[True]
+    return not in_rows and (_copies_all(kernel, along) or (across == along and loads[True] > loads[False]))
+
+
+def _copies_all(kernel: Kernel, along: int) -> bool:
+    """Whether vectors across memory may copy all of the ``along`` accesses that lie along the rows."""
+    found = worthwhile(copies(kernel, kernel.outer[-1]))
+    return found is not None and len(found.loads) + len(found.stores) == along
 
 
 def _steps_less(index: Expr, var: Var, other: Var) -> bool:
@@ -120,10 +134,18 @@ def _steps_less(index: Expr, var: Var, other: Var) -> bool:
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """Return the C definition of ``kernel`` as function ``name``; ``c_source`` calls this for each kernel."""
-    kernel = unrolled(kernel, across=bool(kernel.inner) and _across(kernel))
+    kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
     text, conditional = _function_text(kernel, name, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
+
+
+def _with_short_rows(kernel: Kernel) -> Kernel:
+    """Return a kernel of points with its last loop as rows, if that is too short for a vector loop of slow functions."""
+    if kernel.inner or not too_short(kernel):
+        return kernel
+    rows = replace(kernel, outer=kernel.outer[:-1], inner=kernel.outer[-1:])
+    return kernel if short_rows(rows) is None else rows
 
 
 def _scalars(kernel: Kernel) -> frozenset[int]:
@@ -165,7 +187,7 @@ def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
     getattr(writer, chosen)()
     writer.out.conditional = writer.names.conditional
     nothing = _where_nothing_is_done(kernel)
-    writer.out.lines[:0] = [*nothing, *writer.names.apart]
+    writer.out.lines = [*nothing, *writer.names.apart, *flagged(writer.out.lines, kernel)]
     writer.out.first[:0] = nothing if writer.out.first else []
     return writer.out
 
@@ -186,5 +208,6 @@ WRITERS: dict[str, type[LoopWriter]] = {
     "scans_of_rows": ScanWriter,
     "turned_rows": TurnedWriter,
     "interleaved": InterleavedWriter,
+    "short_rows": ShortRowWriter,
 }
 """Writers of the strategies that ``FunctionWriter`` does not have."""

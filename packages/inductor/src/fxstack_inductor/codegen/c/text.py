@@ -8,7 +8,7 @@ import torch
 
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce, Scan, Store
 from fxstack_inductor.ir.scalar_ops import HALF_ROUNDINGS
 
@@ -40,13 +40,25 @@ class Names:
         self.finished: set[int] = set()
         """The values that are read from arrays: their operands have no names any more."""
         self.apart: list[str] = []
-        """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
+        """Declarations, at the function's start, of pointers and steps that the compiler must not know."""
         self.conditional: set[int] = set()
-        """The positions of the written values that read or check under a condition."""
+        """The positions of the written values that read under a condition."""
 
     def element(self, buffer: str, index: Expr) -> str:
         """Return the C text of an element of a buffer, for example ``a0[i0]``."""
-        return f"{self.buffers[buffer]}[{c_index(index)}]"
+        return f"{self.buffers[buffer]}[{self._index(index)}]"
+
+    def _index(self, index: Expr) -> str:
+        """Return an index as C text. GCC makes no vectors of accesses that go backward with gaps, if it knows their step."""
+        for loops in filter(None, (self.kernel.outer, self.kernel.inner)):
+            var, step = loops[-1].var, index.coefficient(loops[-1].var)
+            back = None if step is None else step.as_int()
+            if back is not None and back < -1:
+                name = f"back{-back}"
+                declared = f'  int64_t {name} = {back}; __asm__("" : "+r"({name}));'
+                self.apart += [] if declared in self.apart else [declared]
+                return f"{c_index(index.subs({var: ZERO}))} + {var.name} * {name}"
+        return c_index(index)
 
     def store(self, store: Store) -> str:
         """Return the C statement of a store, for example ``a1[i0] = v3;``."""
@@ -129,7 +141,7 @@ class Names:
     def expression(self, position: int) -> str:
         """Return the C expression of a value; reductions and scans have none."""
         value = self.kernel.values[position]
-        if isinstance(value, Check) or (isinstance(value, Load) and value.mask is not None):
+        if isinstance(value, Load) and value.mask is not None:
             self.conditional.add(position)
         match value:
             case Constant(text, dtype):
@@ -147,8 +159,8 @@ class Names:
                 valid = "true" if mask is None else self.operand(mask)
                 if done:
                     return self._checked(self.operand(arg), size, valid, wraps=wraps)
-                name = "wrap_index" if wraps else "check_index"
-                return f"{name}({self.operand(arg)}, {c_index(size)}, {valid}, error)"
+                name = "WRAP_INDEX" if wraps else "CHECK_INDEX"
+                return f"{name}({self.operand(arg)}, {c_index(size)}, {valid})"
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fxstack_inductor.ir.expr import ZERO, Expr
-from fxstack_inductor.ir.nodes import Body, Call, Layout, Pointwise, Reduction
+from fxstack_inductor.ir.nodes import Body, Call, Computed, Layout, Pointwise, Reduction
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
-from fxstack_inductor.schedule.fusion.checked import has_checks
 from fxstack_inductor.schedule.fusion.inlining import reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.fusion.state import FusionState, Group, coordinate, is_known
@@ -49,24 +48,22 @@ def _keeps_conditions_apart(fusion: FusionState, merged: Group, left: Group, rig
 def _keeps_slow_functions_apart(
     fusion: FusionState, merged: Group, left: Group, right: Group
 ) -> Refusal | None:
-    """Refuse, on a CPU, slow functions of a few columns beside reductions and scans across these, or beside checks.
+    """Refuse, on a CPU, slow functions of a few columns beside reductions and scans across these.
 
     The vector loop would go over the few columns. Kernels of the functions alone go over all elements.
     """
     if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
         return None
-    inner, checked = merged.inner or frozenset(), any(map(has_checks, merged.placed))
+    inner = merged.inner or frozenset()
     for node in merged.placed:
         if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
             continue
-        place = sum(
-            (c * s for c, s in zip(merged.placed[node].coords, node.layout.stride, strict=True)), ZERO
-        )
+        place = _place(node.layout, merged.placed[node].coords)
         if inner and inner.isdisjoint(place.variables):
             continue  # computed once for all inner points
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
         size = None if last is None or last.extent is None else last.extent.as_int()
-        if size is not None and size < VECTOR and (checked or last not in inner):
+        if size is not None and size < VECTOR and last not in inner:
             return Refusal("slow functions of few columns", node.name)
     return None
 
@@ -84,6 +81,42 @@ def _keeps_directions_apart(fusion: FusionState, merged: Group, left: Group, rig
         return None
     signs = [_direction(merged, _accesses(fusion, merged, group)) for group in (left, right)]
     return Refusal("along memory beside across memory") if signs[0] * signs[1] < 0 else None
+
+
+def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, a result that repeats reductions across memory and reads nothing else that changes along these.
+
+    Such a result saves no read beside the reduction, and would be written tile by tile, not along memory.
+    """
+    inner = merged.inner or frozenset()
+    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    for node in merged.placed:
+        if not isinstance(node, Pointwise) or node not in fusion.usage.required:
+            continue
+        place = _place(node.layout, merged.placed[node].coords)
+        across = any(place.coefficient(var) == 1 for var in merged.space if var not in inner)
+        if across and not inner.isdisjoint(place.variables) and not _reads_along(fusion, merged, node):
+            return Refusal("a result that repeats a reduction", node.name)
+    return None
+
+
+def _reads_along(fusion: FusionState, merged: Group, node: Pointwise) -> bool:
+    """Whether ``node`` reads something that changes along the inner loops of ``merged``, or at unknown places."""
+    for read in fusion.reads(node):
+        inside = merged.placed.get(read.node) if isinstance(read.node, Computed) else None
+        if not all(map(is_known, read.coords)):
+            return True
+        coords = tuple(coordinate(c, node, merged.placed[node]) for c in read.coords)
+        place = _place(read.node.layout, coords if inside is None else inside.coords)
+        if not (merged.inner or frozenset()).isdisjoint(place.variables):
+            return True
+    return False
+
+
+def _place(layout: Layout, coords: Iterable[Expr]) -> Expr:
+    """Return the place in memory of an element."""
+    return sum((coord * stride for coord, stride in zip(coords, layout.stride, strict=True)), ZERO)
 
 
 def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Layout, tuple[Expr, ...]]]:
@@ -106,7 +139,7 @@ def _direction(merged: Group, accesses: Iterable[tuple[Layout, tuple[Expr, ...]]
     votes = 0
     inner = merged.inner or frozenset()
     for layout, coords in accesses:
-        place = sum((coord * stride for coord, stride in zip(coords, layout.stride, strict=True)), ZERO)
+        place = _place(layout, coords)
         steps = {var: place.coefficient(var) for var in merged.space}
         known = {
             var: abs(number) for var, step in steps.items() if step is not None and (number := step.as_int())
@@ -121,5 +154,6 @@ CPU_RULES = (
     _keeps_conditions_apart,
     _keeps_slow_functions_apart,
     _keeps_directions_apart,
+    _keeps_repeats_apart,
 )
 """The requirements of a merge on a CPU, in order."""

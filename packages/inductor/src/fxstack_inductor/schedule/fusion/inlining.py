@@ -7,12 +7,12 @@ memory: if all its readers are in its own kernel, the tensor stays in registers.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeGuard
 
-from fxstack_inductor.ir.expr import Expr, Mod, Var
+from fxstack_inductor.ir.expr import ZERO, Expr, Mod, Var
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -147,6 +147,8 @@ class _Cost:
     """Number of quotients, remainders and extremes in coordinates, including those of inlined tensors."""
     conditional: bool
     """Whether an element is read under a condition."""
+    strided: bool
+    """Whether neighbouring elements are read some elements apart."""
 
 
 def choose_inlined(uses: Usage) -> set[Node]:
@@ -170,7 +172,9 @@ def choose_inlined(uses: Usage) -> set[Node]:
         if not uses.many_threads and cost.conditional and any(_walks(reader) for _, reader in readers):
             continue
         again = uses.many_threads and _is_short(cost, readers)
-        if node in wider or _worth_inlining(node, cost, readers, uses.required, again=again):
+        if node in wider or _worth_inlining(
+            node, cost, readers, uses.required, again=again, gpu=uses.many_threads
+        ):
             inlined.add(node)
     return inlined
 
@@ -226,7 +230,7 @@ def _readers(
 
 def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
     """Return the cost of ``node`` if the tensors ``inlined`` are computed at each read."""
-    calls, expensive, indirect, depth, bends, conditional = 0, 0, False, 0, 0, False
+    calls, expensive, indirect, depth, bends, conditional, strided = 0, 0, False, 0, 0, False, False
     reads: set[Node] = set()
     for body in walk(node.body):
         conditional = conditional or reads_in_parts(body)
@@ -249,20 +253,39 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
                     expensive += inner.expensive
                     indirect = indirect or inner.indirect
                     conditional = conditional or inner.conditional
+                    strided = strided or inner.strided
                     reads |= inner.reads
                 else:
+                    strided = strided or _is_strided(node, source, plain)
                     reads.add(source)
             case _:
                 pass
-    return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends, conditional)
+    return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends, conditional, strided)
+
+
+def _is_strided(node: Computed, source: Node, coords: Sequence[Expr]) -> bool:
+    """Whether neighbours in the memory of ``node`` read elements of ``source`` that are some elements apart."""
+    if not node.shape or len(coords) != len(source.layout.stride):
+        return False
+    place = sum((c * s for c, s in zip(coords, source.layout.stride, strict=True)), ZERO)
+    var = node.index[node.layout.order[-1]].as_var()
+    step = None if var is None else place.coefficient(var)
+    return step is not None and step.as_int() not in {0, 1, -1}
 
 
 def _worth_inlining(
-    node: Pointwise, cost: _Cost, readers: list[tuple[Node, Computed]], required: set[Node], *, again: bool
+    node: Pointwise,
+    cost: _Cost,
+    readers: list[tuple[Node, Computed]],
+    required: set[Node],
+    *,
+    again: bool,
+    gpu: bool,
 ) -> bool:
     """Whether recomputing ``node`` at each read is cheaper than one store and the loads; ``readers``: ``_readers``.
 
-    ``again``: the readers take no time worth mentioning to compute elements several times.
+    ``again``: the readers take no time worth mentioning to compute elements several times. On a CPU, vector loops read what lies
+    apart one element at a time, and so do not repeat that.
     """
     # A mask or a range of numbers: computing it is faster than any load.
     if not cost.reads and not cost.expensive and cost.calls <= MAX_RECOMPUTED:
@@ -272,7 +295,7 @@ def _worth_inlining(
     if cost.calls > 64 or len(cost.reads) > 12:
         return False
     repeats = not again and any(_amplifies(read, reader) for read, reader in readers)
-    if repeats and (cost.expensive or cost.calls > 2 or cost.indirect):
+    if repeats and (cost.expensive or cost.calls > 2 or cost.indirect or (cost.strided and not gpu)):
         return False
     # A single reader computes each element once in any case, so a store and a load are saved.
     if len(readers) == 1:

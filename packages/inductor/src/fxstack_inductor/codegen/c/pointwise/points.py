@@ -133,7 +133,7 @@ class PointsWriter(LoopWriter):
             return
         size = c_index(loops[0].extent)
         self._share([Range("from", loops[0], str(RUN), integer(RUN))])
-        with self._run(conversions, "from", size, "#pragma omp simd"):
+        with self._run(conversions, "from", size, self.simd):
             self._values(needed)
             self._stores(stores)
         self.out.close()

@@ -14,7 +14,6 @@ from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, integer, value_var
 from fxstack_inductor.ir.expr import product as product_of
 from fxstack_inductor.ir.kernel import (
-    Check,
     Compute,
     Constant,
     Kernel,
@@ -37,7 +36,7 @@ VECTOR = 8
 """Loops over outer points with fewer points than this are written out, too."""
 MIN_LOOP_POINTS = 16
 """The least points of the loop that becomes the vector loop."""
-MAX_VALUES = 256
+MAX_VALUES = 160
 """The most values of a kernel with its inner points written out: the compiler reads each of them."""
 STEPS = {
     "sum": "add",
@@ -59,7 +58,7 @@ def unrolled(kernel: Kernel, *, across: bool) -> Kernel:
     """
     if not kernel.inner:
         short = replace(kernel, outer=kernel.outer[:-1], inner=kernel.outer[-1:])
-        found = unrolled(short, across=False) if _too_short(kernel) else short
+        found = unrolled(short, across=False) if too_short(kernel) else short
         return kernel if found is short else found
     facts, points = analyse(kernel), product_of(loop.extent for loop in kernel.inner).as_int()
     most = MAX_PLACES if across else MAX_POINTS
@@ -67,17 +66,15 @@ def unrolled(kernel: Kernel, *, across: bool) -> Kernel:
         return kernel
     if not kernel.outer or (kernel.outer[-1].extent.as_int() or MIN_LOOP_POINTS) < MIN_LOOP_POINTS:
         return kernel
-    if any(
-        isinstance(v, Check) or (isinstance(v, Load) and v.buffer in kernel.written) for v in kernel.values
-    ):
-        return kernel  # a check outside of the rows would be inside of the vector loop, which it prevents
+    if any(isinstance(v, Load) and v.buffer in kernel.written for v in kernel.values):
+        return kernel
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
     if not all(v.op in STEPS for v in reduces) or len(facts.outer) + points * sum(facts.inner) > MAX_VALUES:
         return kernel
     return folded(_Unroller(kernel).kernel())
 
 
-def _too_short(kernel: Kernel) -> bool:
+def too_short(kernel: Kernel) -> bool:
     """Whether the last loop is so short that slow functions of its elements are worth the way through arrays."""
     size = kernel.outer[-1].extent.as_int() if len(kernel.outer) > 1 else None
     slow = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in kernel.values)

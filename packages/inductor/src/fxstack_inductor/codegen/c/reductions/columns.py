@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from fxstack_inductor.codegen.c.function import FunctionWriter
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import PIECE
 from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
+from fxstack_inductor.codegen.c.reductions.copies import Copies, copies, worthwhile
+from fxstack_inductor.codegen.c.reductions.crossing import BLOCK, Crossing, crossing, row_number
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.expr import integer, product
 from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan, Store, operands
 
 MAX_TILE_COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""
 KEPT = 3 << 17
 """The most bytes of values that a tile keeps for a later pass: three quarters of a second-level cache."""
+SIDES = (64, 32, 16)
+"""Numbers of rows that are copied at once, largest first."""
+COPIED = 1 << 15
+"""The most bytes of these copies: a first-level cache."""
 BLOCK_ROWS = 256
 """The number of rows summed in float before the partial sums are added to doubles."""
 
@@ -28,7 +35,11 @@ class ColumnWriter(FunctionWriter):
 
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
+        self.most = MAX_TILE_COLUMNS
+        """The most columns of a tile."""
         self.column_scans = ScanText(kernel, self.names, MAX_TILE_COLUMNS)
+        self.copies: Copies | None = None
+        """The accesses along the inner loops."""
         self.kept: frozenset[int] = frozenset()
         """The values of all rows of a tile that stack arrays keep for a later pass."""
         self.ready: frozenset[int] = frozenset()
@@ -40,9 +51,36 @@ class ColumnWriter(FunctionWriter):
         """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
         *others, column = self.kernel.outer
         rows = product(loop.extent for loop in self.kernel.inner).as_int()
-        most = MAX_TILE_COLUMNS if rows is None else self._keep(rows)
+        most = MAX_TILE_COLUMNS if rows is None else self._keep(rows, column)
+        self.copies = worthwhile(copies(self.kernel, column))
+        across = crossing(self.kernel)
+        if self.copies or across:
+            most = self.most = PIECE
         widest = min(most, column.extent.as_int() or most)
-        opened = self._open_columns(others, column, most)
+        if across is None:
+            opened = self._open_columns(ranges(others), column, most)
+        else:
+            opened = 1 + self._open_crossing(across, others, most)
+        self._tile(column, rows, widest)
+        self.out.close(opened)
+
+    def _open_crossing(self, across: Crossing, others: Sequence[Loop], most: int) -> int:
+        """Open the loops over blocks and columns, copy what lies across them, and open the loop over a block."""
+        block = Range("cross", across.along, str(BLOCK), integer(BLOCK))
+        around = [
+            block if loop is across.along else whole
+            for loop, whole in zip(others, ranges(others), strict=True)
+        ]
+        opened = self._open_columns(around, across.column, most)
+        extent = c_index(across.along.extent)
+        self.out.line(f"const int64_t crossed = min_int64_t({extent} - cross, {BLOCK});")
+        self.out.write_lines(across.enter(self.names))
+        self.out.open(for_head("i", "0", "crossed"))
+        self.out.line(f"const int64_t {across.along.var.name} = cross + i;")
+        return opened
+
+    def _tile(self, column: Loop, rows: int | None, widest: int) -> None:
+        """Write the passes over a tile of ``width`` columns, at most ``widest``."""
         self.out.write_lines(
             f"{REGISTER[self.kernel.values[k].dtype]} kept{k}[{rows}][{widest}];" for k in sorted(self.kept)
         )
@@ -51,15 +89,19 @@ class ColumnWriter(FunctionWriter):
             self.ready = frozenset(k for k in self.kept if first[k] < stage)
             self.names.finished.update(self.ready)
             self._column_pass(stage, column)
-        self.out.close(opened)
 
-    def _keep(self, rows: int) -> int:
+    def _keep(self, rows: int, column: Loop) -> int:
         """Choose the values ``kept``; return the most columns of a tile, so that these values fit on the stack."""
         values = self.kernel.values
-        found = [k for k in saved_values(self.facts, rows * PIECE, KEPT) if isinstance(values[k], Compute)]
-        self.kept = frozenset(found)
+        self.kept = found = self._kept(rows * PIECE, column, KEPT)
         each = rows * sum(values[k].dtype.itemsize for k in found)
         return min(MAX_TILE_COLUMNS, KEPT // each // PIECE * PIECE) if found else MAX_TILE_COLUMNS
+
+    def _kept(self, size: int, column: Loop, bytes_left: int) -> frozenset[int]:
+        """Return the values of each column that are worth stack arrays of ``size`` elements."""
+        varies = self._by_column(column)
+        found = saved_values(self.facts, size, bytes_left)
+        return frozenset(k for k in found if k in varies and isinstance(self.kernel.values[k], Compute))
 
     def _column_pass(self, stage: int, column: Loop) -> None:
         """Write one pass for a tile of columns, then the outer-level stores that the pass completes."""
@@ -85,7 +127,7 @@ class ColumnWriter(FunctionWriter):
         if not kept:
             return
         for k in kept:
-            self.out.line(f"{REGISTER[values[k].dtype]} vector{k}[{MAX_TILE_COLUMNS}];")
+            self.out.line(f"{REGISTER[values[k].dtype]} vector{k}[{self.most}];")
         with self._over_columns(column, kept, []):
             self.out.write_lines(f"vector{k}[j] = v{k};" for k in kept)
         self.vectors.update({k: f"vector{k}" for k in kept})
@@ -98,35 +140,58 @@ class ColumnWriter(FunctionWriter):
         for k in reduces:
             how = self._accumulator(k)
             kind = how.register if few else how.wide
-            self.out.line(f"{kind} sum{k}[{MAX_TILE_COLUMNS}];")
+            self.out.line(f"{kind} sum{k}[{self.most}];")
             self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
         self.out.write_lines(self.column_scans.declare(self._scans(0, reduces, stores)))
         if few:
-            self._open_loops(self.kernel.inner)
-            self._column_rows(column, reduces, stores, "sum")
-            self.out.close(len(self.kernel.inner))
+            *first, last = self.kernel.inner
+            self._open_loops(first)
+            self._rows(("0", c_index(last.extent)), column, reduces, stores, "sum")
+            self.out.close(len(first))
         else:
             self._column_blocks(column, reduces, stores)
 
     def _column_blocks(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Sum rows in blocks; add the block sums to sums of twice the precision."""
         first, *rest = self.kernel.inner
-        size, name = c_index(first.extent), first.var.name
+        size = c_index(first.extent)
         for k in reduces:
-            self.out.line(f"{self._accumulator(k).register} part{k}[{MAX_TILE_COLUMNS}];")
+            self.out.line(f"{self._accumulator(k).register} part{k}[{self.most}];")
         self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK_ROWS})")
         self.out.line(f"const int64_t stop = {size} - block < {BLOCK_ROWS} ? {size} : block + {BLOCK_ROWS};")
         for k in reduces:
             identity = self._accumulator(k).identity
             self.out.line(f"for (int64_t j = 0; j < width; j++) part{k}[j] = {identity};")
-        self.out.open(f"for (int64_t {name} = block; {name} < stop; {name}++)")
-        self._open_loops(rest)
-        self._column_rows(column, reduces, stores, "part")
-        self.out.close(1 + len(rest))
+        if rest:
+            self.out.open(for_head(first.var.name, "block", "stop"))
+            self._open_loops(rest[:-1])
+            self._rows(("0", c_index(rest[-1].extent)), column, reduces, stores, "part")
+            self.out.close(len(rest))
+        else:
+            self._rows(("block", "stop"), column, reduces, stores, "part")
         for k in reduces:
             step = self._accumulator(k).step.format(acc=f"sum{k}[j]", x=f"part{k}[j]")
             self.out.line(f"for (int64_t j = 0; j < width; j++) {step}")
         self.out.close()
+
+    def _rows(
+        self, span: tuple[str, str], column: Loop, reduces: list[int], stores: list[Store], target: str
+    ) -> None:
+        """Write the last inner loop over ``span``; accesses along it go through copies of blocks of rows."""
+        name = self.kernel.inner[-1].var.name
+        needed = self.facts.needed(self.facts.roots(reduces, stores), stop=self.ready.union(self.vectors))
+        moved = self.copies.part(needed, stores) if self.copies else None
+        if not moved:
+            with self.out.block(for_head(name, *span)):
+                self._column_rows(column, reduces, stores, target)
+            return
+        side = next((n for n in SIDES if n * PIECE * moved.width(self.names.dtypes) <= COPIED), SIDES[-1])
+        with self.out.block(for_head("from", *span, str(side))):
+            self.out.line(f"const int64_t count = min_int64_t({span[1]} - from, {side});")
+            self.out.write_lines(moved.enter(self.names, "from", "count", (side, PIECE)))
+            with self.out.block(for_head(name, "from", "from + count")):
+                self._column_rows(column, reduces, stores, target)
+            self.out.write_lines(moved.leave(self.names, "from", "count", PIECE))
 
     def _column_rows(self, column: Loop, reduces: list[int], stores: list[Store], target: str) -> None:
         """Write one row of the tile: take each column's element into the vectors ``target<k>``, and store."""
@@ -153,18 +218,15 @@ class ColumnWriter(FunctionWriter):
         computed = self._per_column(roots, computed_before)
         fresh = [k for k in computed if k not in self.ready]
         conversions = halves(self.names, column.var, fresh, stores, computed_before)
-        with self._converted(conversions, "tile", "width", str(MAX_TILE_COLUMNS)):
-            self.out.line("#pragma omp simd")
+        with self._converted(conversions, "tile", "width", str(self.most)):
+            self.out.line(self.simd)
             with self.out.block("for (int64_t j = 0; j < width; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
                 self._column_values(computed)
                 yield
 
     def _shared_by_columns(self, column: Loop, roots: list[int]) -> list[int]:
-        """Return values common to all columns, to be computed before the column loop.
-
-        Index checks among them would prevent the loop's vectorisation.
-        """
+        """Return values common to all columns, to be computed before the column loop."""
         varies = self._by_column(column)
         needed = self.facts.needed(roots, stop=self.ready.union(self.vectors))
         return [k for k in needed if k not in varies]
@@ -201,7 +263,4 @@ class ColumnWriter(FunctionWriter):
 
     def _place(self, k: int) -> str:
         """Return the element of a kept value at the row of the inner loops and column ``j`` of the tile."""
-        row = "0"
-        for loop in self.kernel.inner:
-            row = f"({row}) * {c_index(loop.extent)} + {loop.var.name}" if row != "0" else loop.var.name
-        return f"kept{k}[{row}][j]"
+        return f"kept{k}[{row_number(self.kernel.inner)}][j]"

@@ -92,7 +92,7 @@ SCAN_STEPS = {
 def scan_start(op: str, state: torch.dtype) -> str:
     """Return, as C text, the running value of scan ``op`` before the first element."""
     low, high = LIMITS[state]
-    return {"sum": "0", "prod": "1", "max": low, "min": high, "logaddexp": low}[op]
+    return {"sum": "0", "prod": "1", "min": high, "argmin": high}.get(op, low)
 
 
 def scan_step(op: str, state: torch.dtype, acc: str, x: str) -> str:
@@ -100,16 +100,13 @@ def scan_step(op: str, state: torch.dtype, acc: str, x: str) -> str:
     return SCAN_STEPS[op].format(acc=acc, x=x, t=REGISTER[state])
 
 
-def scan_arg_step(op: str, best: str, where: str, x: str, position: str, *, last: str) -> str:
-    """Return C that keeps the last position of the extreme so far; NaN beats all numbers.
+def scan_arg_step(op: str, best: str, x: str, last: str) -> str:
+    """Return C that takes ``x`` into the extreme ``best`` so far, which starts as ``scan_start`` says; NaN beats all numbers.
 
-    Variables: ``best`` is the extreme, ``where`` its position, ``last`` the new boolean "``x`` wins".
+    ``last`` names the new boolean "``x`` is the last extreme". No comparison with a NaN in ``best`` is true.
     """
     better = ">=" if op == "argmax" else "<="
-    return (
-        f"const bool {last} = ({x} != {x}) | ({where} < 0) | (({best} == {best}) & ({x} {better} {best}));"
-        f" {best} = {last} ? {x} : {best}; {where} = {last} ? {position} : {where};"
-    )
+    return f"const bool {last} = ({x} != {x}) | ({x} {better} {best}); {best} = {last} ? {x} : {best};"
 
 
 def arg_step(op: str, best: str, where: str, x: str, position: str) -> str:

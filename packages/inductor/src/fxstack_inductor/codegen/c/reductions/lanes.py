@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, plain_step
-from fxstack_inductor.ir.kernel import Check, Kernel, Load, Scan
+from fxstack_inductor.ir.kernel import Kernel, Load, Scan
 
 # Limits: rows of symbolic length, or of a length that is not a multiple of 16, use '#pragma omp simd
 # reduction', which adds lanes in order. Short rows then take up to a third longer.
@@ -93,7 +93,7 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
     ops = [kernel.reduction(k).op for k in reduces]
     if not ops or any(op.startswith("arg") for op in ops):
         return None
-    if any(isinstance(v, (Check, Scan)) for v in values):
+    if any(isinstance(v, Scan) for v in values):
         return None
     least = VECTOR // min((_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4)
     return next((w for w in WIDTHS if w >= least and size and size % w == 0), None)

@@ -29,15 +29,21 @@ class ScanText:
         self.declared: set[int] = set()
         self.first: dict[tuple[Combine, tuple[int, ...]], int] = {}
         """Scan of several values -> the position that names its running values in the present pass."""
+        self.extremes: dict[int, int] = {}
+        """Running extreme -> the running position of the same extreme in the present pass, which has the extreme beside it."""
 
     def declare(self, positions: Iterable[int]) -> list[str]:
         """Return declarations of the running values before the first element; a later pass restarts them."""
         lines: list[str] = []
+        scans = {k: v for k in positions if isinstance(v := self.kernel.values[k], Scan)}
         self.first.clear()
-        for k in positions:
-            value = self.kernel.values[k]
-            if isinstance(value, Scan):
-                lines += self._declare(k, value)
+        located = {
+            (v.op, v.args[0]): k for k, v in scans.items() if v.combine is None and v.op.startswith("arg")
+        }
+        same = {k: located.get((f"arg{v.op}", v.args[0])) for k, v in scans.items() if v.combine is None}
+        self.extremes = {k: at for k, at in same.items() if at is not None}
+        for k, value in scans.items():
+            lines += self._declare(k, value)
         return lines
 
     def _declare(self, k: int, value: Scan) -> list[str]:
@@ -49,8 +55,11 @@ class ScanText:
             parts = [(kind, f"state{k}_{j}", "0") for j, kind in enumerate(kinds)]
             parts.append(("bool", f"started{k}", "false"))
         elif value.op.startswith("arg"):
-            best = REGISTER[self.kernel.values[value.args[0]].dtype]
-            parts = [(best, f"best{k}", "0"), (self.kind(k), f"state{k}", "-1")]
+            dtype = self.kernel.values[value.args[0]].dtype
+            best = (REGISTER[dtype], f"best{k}", scan_start(value.op, dtype))
+            parts = [best, (self.kind(k), f"state{k}", "0")]
+        elif k in self.extremes:
+            return []
         else:
             parts = [(REGISTER[value.state], f"state{k}", scan_start(value.op, value.state))]
         is_declared = k in self.declared
@@ -66,13 +75,30 @@ class ScanText:
         assert isinstance(value, Scan)
         if value.combine is not None:
             return self._combined(k, value, value.combine)
-        operands = [self.names.operand(arg) for arg in value.args]
-        state = f"state{k}{self.at}"
-        if value.op.startswith("arg"):
-            text = scan_arg_step(value.op, f"best{k}{self.at}", state, *operands, last=f"take{k}")
-        else:
-            text = scan_step(value.op, value.state, state, operands[0])
-        return [text, f"const {self.kind(k)} v{k} = {state};"]
+        located = self.extremes.get(k, k)
+        if value.op.startswith("arg") or located != k:
+            return self._extreme(k, located)
+        x, state = self.names.operand(value.args[0]), f"state{k}{self.at}"
+        return [scan_step(value.op, value.state, state, x), f"const {self.kind(k)} v{k} = {state};"]
+
+    def _extreme(self, k: int, located: int) -> list[str]:
+        """Return the statements of step ``k`` of the scan ``located`` of positions, or of an extreme beside it.
+
+        The first of both takes in the element.
+        """
+        scan = self.kernel.values[located]
+        assert isinstance(scan, Scan)
+        x, position = map(self.names.operand, scan.args)
+        best, state, last = f"best{located}{self.at}", f"state{located}{self.at}", f"take{located}"
+        both = (located, *(extreme for extreme, at in self.extremes.items() if at == located))
+        lines = [scan_arg_step(scan.op, best, x, last)] if k == min(both) else []
+        if k == located:
+            return [
+                *lines,
+                f"{state} = {last} ? {position} : {state};",
+                f"const {self.kind(k)} v{k} = {state};",
+            ]
+        return [*lines, f"const {self.kind(k)} v{k} = {best};"]
 
     def kind(self, k: int) -> str:
         """Return the C type of the value that a step names: positions in tiles have 32 bits if these are enough."""

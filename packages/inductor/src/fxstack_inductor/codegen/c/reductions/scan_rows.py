@@ -125,7 +125,7 @@ class ScanWriter(LoopWriter):
             self._values(outside)
             conversions = halves(self.names, self.inner.var, phase.computed, phase.stores, outer)
             with self._converted(conversions, "tile", "count", str(self.size)):
-                self.out.line("#pragma omp simd")
+                self.out.line(self.simd)
                 with self.out.block(for_head("j", "0", "count")):
                     self.out.line(f"const int64_t {name} = tile + j;")
                     self.out.write_lines(vector_body(self.names, phase, "i", self.names.declarations))
@@ -171,7 +171,7 @@ class ScanWriter(LoopWriter):
                 source = self._place(value.buffer, value.index, row)
             self._transpose(k, source, (f"turned{k}", str(ROWS)), f"count, {ROWS}")
         with self.out.block(for_head("k", "0", "count")):
-            self.out.line("#pragma omp simd")
+            self.out.line(self.simd)
             with self._each("j", str(ROWS), row):
                 self._elements(planner, scans, {k: f"turned{k}[k][j]" for k in (*read, *scans)})
         targets = [(k, (f"tile{k}", str(self.size))) for k in scans if k in self.tiled]

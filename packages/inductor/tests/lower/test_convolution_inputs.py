@@ -1,0 +1,42 @@
+"""Convolutions of images that ATen would copy: a kernel copies them, and results keep eager's values and strides."""
+
+import pytest
+import torch
+from inductor_checks import check, kernels
+
+F = torch.nn.functional
+WEIGHT = torch.randn(6, 4, 3, 3)
+STRIDED = {
+    "transposed": lambda x: x.transpose(2, 3),
+    "every second": lambda x: x[..., ::2],
+    "part of wider rows": lambda x: x[..., 1:-1],
+    "expanded": lambda x: x[:1, :1].expand(2, 4, 12, 12),
+}
+
+
+def copies(fn, *inputs):
+    return len(kernels(check(fn, *inputs)))
+
+
+@pytest.mark.parametrize("layout", STRIDED)
+def test_strided_images_are_copied(layout):
+    assert copies(lambda x, w: F.conv2d(STRIDED[layout](x), w), torch.randn(2, 4, 12, 12), WEIGHT) == 1
+    assert copies(lambda x, w: F.conv2d(STRIDED[layout](x) * 2, w), torch.randn(2, 4, 12, 12), WEIGHT) == 1
+
+
+def test_contiguous_and_channels_last_images_are_not_copied():
+    images = torch.randn(2, 4, 12, 12)
+    for x in (images, images.to(memory_format=torch.channels_last)):
+        assert copies(F.conv2d, x, WEIGHT) == 0
+    assert copies(F.conv2d, images.transpose(2, 3), WEIGHT.to(memory_format=torch.channels_last)) == 0
+
+
+def test_signals_and_volumes():
+    assert copies(lambda x, w: F.conv1d(x.t()[None], w), torch.randn(30, 4), torch.randn(6, 4, 3)) == 1
+    volumes, weight = torch.randn(1, 4, 5, 6, 7), torch.randn(6, 4, 3, 3, 3)
+    assert copies(lambda x, w: F.conv3d(x.transpose(3, 4), w), volumes, weight) == 1
+
+
+def test_symbolic_sizes():
+    others = [(torch.randn(n, 4, 12, 9), WEIGHT) for n in (1, 2, 5)]
+    check(lambda x, w: F.conv2d(x.transpose(2, 3), w), *others[2], symbolic=True, others=others)
