@@ -1,4 +1,4 @@
-"""Convolutions of images that ATen would copy: a kernel copies them, and results keep eager's values and strides."""
+"""Convolutions of images that ATen would copy, and pools of images with gaps: a kernel copies them, and results keep eager's values and strides."""
 
 import pytest
 import torch
@@ -40,3 +40,11 @@ def test_signals_and_volumes():
 def test_symbolic_sizes():
     others = [(torch.randn(n, 4, 12, 9), WEIGHT) for n in (1, 2, 5)]
     check(lambda x, w: F.conv2d(x.transpose(2, 3), w), *others[2], symbolic=True, others=others)
+
+
+@pytest.mark.parametrize("pool", [lambda x: F.max_pool2d(x, 3, 1, 1), lambda x: F.avg_pool2d(x, 3, 1)])
+def test_pools_of_images_with_gaps_in_rows(pool):
+    made = {
+        name: copies(lambda x, of=of: pool(of(x)), torch.randn(2, 4, 12, 12)) for name, of in STRIDED.items()
+    }
+    assert made == {"transposed": 2, "every second": 2, "part of wider rows": 1, "expanded": 1}

@@ -142,7 +142,7 @@ def lay_out_images(state: Lowering) -> Lowering | NothingToDo:
 
 
 def copy_images(state: Lowering) -> Lowering | NothingToDo:
-    """Copy the images of convolutions in kernels, where ATen would copy them.
+    """Copy the images of convolutions in kernels, where ATen would copy them, and those of pools with gaps in rows.
 
     >>> example("copy_images", lambda x, w: torch.conv2d(x.transpose(2, 3), w), *IMAGES[:2])
     - convolution = aten.convolution(transpose, arg1_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
@@ -153,7 +153,9 @@ def copy_images(state: Lowering) -> Lowering | NothingToDo:
         return NothingToDo("the kernels are for a GPU")
     copied = copy_contiguous(state.graph_module)
     if copied is state.graph_module:
-        return NothingToDo("no convolution reads images that ATen copies")
+        return NothingToDo(
+            "no convolution reads images that ATen copies, and no pool images with gaps in rows"
+        )
     return replace(state, graph_module=copied)
 
 

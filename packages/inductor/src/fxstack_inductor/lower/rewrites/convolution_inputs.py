@@ -1,7 +1,8 @@
-"""Copy the images of CPU convolutions in kernels of their own, where ATen would copy them first.
+"""Copy the images of CPU convolutions and pools in kernels of their own, where ATen would copy them, or windows read gaps.
 
 ATen's convolutions copy images that are neither contiguous nor channels last, with loops that are slow where the images are
-transposed. A kernel copies them in tiles, together with the operators in front.
+transposed. A kernel copies them in tiles, together with the operators in front. Pools read each image several times, and
+only neighbours in memory become vectors.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from fxstack_inductor import torch_compat
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_interchange.modules import copied_graph, make_graph_module
 
-CONVOLUTION, CLONE = find_overload("convolution.default"), find_overload("clone.default")
+CLONE = find_overload("clone.default")
+CONVOLUTION = find_overload("convolution.default")
+POOLS = frozenset(map(find_overload, ("max_pool2d_with_indices.default", "avg_pool2d.default")))
 
 
 def copy_images(graph_module: GraphModule) -> GraphModule:
-    """Return a copy whose convolutions read contiguous images, or ``graph_module`` itself if they do already."""
-    if not any(map(_is_copied_by_aten, graph_module.graph.nodes)):
+    """Return a copy whose convolutions and pools read contiguous images, or ``graph_module`` itself if they do already."""
+    if not any(map(_needs_copy, graph_module.graph.nodes)):
         return graph_module
     graph, _ = copied_graph(graph_module)
-    for node in filter(_is_copied_by_aten, list(graph.nodes)):
+    for node in filter(_needs_copy, list(graph.nodes)):
         image = node.args[0]
         assert isinstance(image, FxNode)
         with graph.inserting_before(node):
@@ -34,12 +37,15 @@ def copy_images(graph_module: GraphModule) -> GraphModule:
     return make_graph_module(graph_module, graph)
 
 
-def _is_copied_by_aten(node: FxNode) -> bool:
-    """Whether ``node`` is a convolution of strided images that ATen makes contiguous."""
-    if node.target is not CONVOLUTION:
+def _needs_copy(node: FxNode) -> bool:
+    """Whether ``node`` is a convolution of strided images that ATen makes contiguous, or a pool of images with gaps in rows."""
+    if node.target is not CONVOLUTION and node.target not in POOLS:
         return False
-    image, weight = (operand.meta.get("val") for operand in node.all_input_nodes[:2])
-    return _is_strided(image) and _is_strided(weight) and not image.is_contiguous()
+    image, *weight = (operand.meta.get("val") for operand in node.all_input_nodes[:2])
+    if not _is_strided(image) or not all(map(_is_strided, weight)) or image.is_contiguous():
+        return False
+    stride = image.stride(-1)
+    return node.target is CONVOLUTION or (isinstance(stride, int) and stride > 1)
 
 
 def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
