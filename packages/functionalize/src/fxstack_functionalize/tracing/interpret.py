@@ -109,7 +109,8 @@ class CapturedRun:
             return self._call_region(node, args)
         if node.target is LEAF_FUNCTION:
             demand_compilable_leaf(args)
-        args = _without_regions(args)
+        if any(used.op == "get_attr" for used in node.all_input_nodes):
+            args = _without_regions(args)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
         target = FUNCTIONS.get(node.target, node.target)

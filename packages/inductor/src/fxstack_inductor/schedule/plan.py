@@ -6,7 +6,6 @@ In the examples, ``example`` compiles a function and prints what the pass change
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
@@ -23,16 +22,12 @@ from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.column_sums import sum_columns_in_rows
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
-from fxstack_inductor.schedule.fusion.inlining import (
-    Usage,
-    base_of,
-    choose_inlined,
-    find_usage,
-    is_range_call,
-)
+from fxstack_inductor.schedule.fusion.inlining import Usage, base_of, choose_inlined, find_usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
 from fxstack_inductor.schedule.fusion.state import Group, Unit
+from fxstack_inductor.schedule.order.equal_parts import EqualParts, equal_parts, with_copies, without_copies
+from fxstack_inductor.schedule.order.units import in_order
 from fxstack_inductor.schedule.side_by_side import run_side_by_side
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
@@ -60,6 +55,10 @@ class Scheduling:
     """Set by ``build_kernels``; None before."""
     copies: tuple[Mutation, ...] = ()
     """Mutations that the host must copy, because no kernel writes the input."""
+    whole: Program | None = None
+    """The program with the parts that ``set_copies_aside`` has removed; None if it has removed none."""
+    parts: tuple[EqualParts, ...] = ()
+    """The equal parts of ``whole``, of which ``program`` has the first."""
 
     @property
     def uses(self) -> Usage:
@@ -92,6 +91,23 @@ def plan(program: Program, options: InductorOptions) -> Plan:
 def _plan_of(state: Scheduling) -> Plan:
     """Return the schedule that the passes have made."""
     return Plan(state.program, state.ordered, tuple(state.fused.refusals), state.copies)
+
+
+def set_copies_aside(state: Scheduling) -> Scheduling | NothingToDo:
+    """Keep one of several equal parts of a program; the other parts repeat its schedule (``repeat_parts``).
+
+    >>> example("set_copies_aside", lambda a, b, c, d: [x.mul_(2) for x in (a, b, c, d)][:0])
+    - mul_1__1 = mul(arg1_1[i0, i1], 2.0)
+    - mul_2__2 = mul(arg2_1[i0, i1], 2.0)
+    ...
+    - arg1_1 <- mul_1__1
+    ...
+    """
+    parts = tuple(equal_parts(state.program))
+    if not parts:
+        return NothingToDo("the program has no equal parts")
+    program = without_copies(state.program, parts)
+    return replace(state, program=program, copies=tuple(program.mutations), whole=state.program, parts=parts)
 
 
 def find_uses(state: Scheduling) -> Scheduling:
@@ -134,7 +150,7 @@ def order_units(state: Scheduling) -> Scheduling | NothingToDo:
     + # call: mm = aten.mm(arg0_1, arg0_1)
     - # call: mm = aten.mm(arg0_1, arg0_1)
     """
-    ordered = tuple(_ordered(state.fused, state.units))
+    ordered = tuple(in_order(state.fused, state.units))
     if _same(ordered, state.units):
         return NothingToDo("the groups and calls are in order")
     return replace(state, units=ordered)
@@ -365,6 +381,24 @@ def combine_launches(state: Scheduling) -> Scheduling | NothingToDo:
     return replace(state, steps=steps)
 
 
+def repeat_parts(state: Scheduling) -> Scheduling | NothingToDo:
+    """Repeat the schedule of a part for the parts that are equal.
+
+    >>> example("repeat_parts", lambda a, b, c, d: [x.mul_(2) for x in (a, b, c, d)][:0])
+    + # mul_1
+    + kernel kernel_1(arg1_1: float32[16]):
+    + for p0 in 16:
+    ...
+    + kernel_1: mul_1; reads arg1_1; stores
+    + kernel_2: mul_2; reads arg2_1; stores
+    + kernel_3: mul_3; reads arg3_1; stores
+    """
+    if state.whole is None:
+        return NothingToDo("the program has no equal parts")
+    steps, copies = with_copies(state.ordered, state.copies, state.parts)
+    return replace(state, program=state.whole, steps=steps, copies=copies)
+
+
 def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     """Yield the tensors that kernels store."""
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
@@ -376,6 +410,7 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
 # built kernels: they must know whether a kernel only copies. Launches are combined when it is known which inputs a
 # kernel writes; sums over columns move first, because small kernels wait for others.
 SCHEDULE: Final = (
+    Pass("set_copies_aside", set_copies_aside),
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
     Pass("fuse_tensors", fuse_tensors),
@@ -391,6 +426,7 @@ SCHEDULE: Final = (
     Pass("write_inputs", write_inputs),
     Pass("sum_columns", sum_columns),
     Pass("combine_launches", combine_launches),
+    Pass("repeat_parts", repeat_parts),
 )
 
 
@@ -442,53 +478,3 @@ def _stored(fusion: Fusion, group: Group) -> list[Computed]:
 def _inside(fusion: Fusion, reader: Group, group: Group) -> bool:
     """Whether ``reader`` has become part of ``group``."""
     return fusion.unit[next(iter(reader.placed))] is group
-
-
-def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
-    """Return a topological order, earliest position in the graph first; effects keep their order."""
-    waiting = {id(u): {id(other) for other in fusion.precedence.producers(u)} for u in units}
-    followers: dict[int, list[int]] = {}
-    for unit in units:
-        for dependency in waiting[id(unit)]:
-            followers.setdefault(dependency, []).append(id(unit))
-    by_id = {id(u): u for u in units}
-    # The position in the list breaks ties, so that equal graphs give equal programs.
-    rank = {id(u): (*_rank(fusion, u), n) for n, u in enumerate(units)}
-    ready = [(rank[key], key) for key, needs in waiting.items() if not needs]
-    heapq.heapify(ready)
-    result: list[Unit] = []
-    while ready:
-        _, key = heapq.heappop(ready)
-        result.append(by_id[key])
-        for follower in followers.get(key, ()):
-            waiting[follower].discard(key)
-            if not waiting[follower]:
-                heapq.heappush(ready, (rank[follower], follower))
-    # Precedence refuses merges that would close a cycle; a cycle here would drop units silently.
-    if len(result) != len(units):
-        raise AssertionError("fusion made a cycle")
-    return result
-
-
-def _position(fusion: Fusion, group: Group) -> int:
-    """Return the position of a group's last tensor; of one that reads nothing, that of its first reader if that is later.
-
-    Zeros to which a scatter adds need no memory before.
-    """
-    if any(node.reads for node in group.placed):
-        return group.last
-    readers = [fusion.position[id(r)] for n in group.placed for r in fusion.usage.readers.get(n, ())]
-    return max(group.last, min(readers, default=0) - 1)
-
-
-def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
-    """Return (section, position), by which ``_ordered`` prefers units; host calls have section -1.
-
-    They run early, because a failing assertion must find inputs unwritten. All other units stay in the
-    profiler range that they are in.
-    """
-    if isinstance(unit, HostCall) and not is_range_call(unit):
-        return (-1, fusion.position[id(unit)])
-    if isinstance(unit, Group):
-        return (fusion.usage.section(next(iter(unit.placed))), _position(fusion, unit))
-    return (fusion.usage.section(unit), fusion.position[id(unit)])
