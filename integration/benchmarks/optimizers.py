@@ -3,7 +3,8 @@
     python integration/benchmarks/optimizers.py [--counts 10 200 2000] [--optimizers Adam AdamW SGD] [--dry] [--markdown]
 
 Parameters of 64 x 64 floats, one thread. Milliseconds are medians of processor time; seconds are processor time of the
-first step (which makes the state) and the second step, with the C compiler and without caches.
+first three steps, with the C compiler and without caches. The first step, which makes the state, runs in plain Python; where
+no step makes state, the first step compiles. The number of graphs is that of all steps.
 """
 
 from __future__ import annotations

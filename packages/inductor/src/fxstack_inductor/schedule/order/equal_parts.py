@@ -171,11 +171,10 @@ def _connected(program: Program) -> Iterator[tuple[list[Computed], list[Mutation
     """
     sets = _Sets()
     mutated = {id(m.target) for m in program.mutations}
-    for step in program.steps:
-        for read in step.reads if isinstance(step, Computed) else ():
-            base = base_of(read.node)
+    for computed in (step for step in program.steps if isinstance(step, Computed)):
+        for base in (base_of(read.node) for read in computed.reads):
             if not _is_common(base, mutated):
-                sets.join(step, base)
+                sets.join(computed, base)
     for mutation in program.mutations:
         sets.join(mutation.target, base_of(mutation.value))
     calls = (step for step in program.steps if isinstance(step, (ExternCall, HostCall)))
@@ -239,13 +238,12 @@ def _describe(nodes: Sequence[Computed], mutations: Sequence[Mutation]) -> tuple
 
     key: list[Hashable] = []
     for node in nodes:
-        kind: Hashable = type(node)
         if type(node) is Reduction and not node.template:
-            kind = "reduction", node.op, node.ranges
+            key.append((node.op, node.ranges))
         elif type(node) is not Pointwise:
             raise _UnlikeError
         parts: dict[int, int] = {}
-        key += [kind, _layout(node.layout), node.comment]
+        key += [_layout(node.layout), node.comment]
         _describe_body(node.body, place, parts, key)
     for mutation in mutations:
         key.append(("mutation", place(mutation.target), place(mutation.value)))
