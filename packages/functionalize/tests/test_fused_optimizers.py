@@ -24,6 +24,7 @@ def steps(kind, dtype, call):
     """Three steps, the fused operator's call made by ``call``; everything that they change."""
     torch.manual_seed(3)
     params = [torch.randn(3, 4, dtype=dtype), torch.randn(4, 3, dtype=dtype).t()]
+    params += [torch.randn(3, 4, dtype=dtype) for _ in range(3)]  # the nodes of the first, repeated
     params = [param.requires_grad_() for param in params]
     optimizer = KINDS[kind](params)
     names = [name for name in vars(torch) if name.startswith("_fused_") and name.endswith("_")]

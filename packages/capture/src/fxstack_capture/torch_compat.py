@@ -92,9 +92,10 @@ NAMES = {
     },
     "nested tensors": {"torch.nested._internal": "nested_tensor"},
     "optimizers": {
+        "torch": "_fused_adagrad_ _fused_adam_ _fused_adamw_ _fused_sgd_",
         "torch.optim.optimizer": """
             _get_value=optimizer_value _stack_if_compiling _use_grad_for_differentiable
-        """
+        """,
     },
     "removing mutation": {
         "torch": "_is_functional_tensor _sync=functional_sync",

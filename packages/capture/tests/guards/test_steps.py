@@ -282,6 +282,11 @@ def test_key_must_be_constant(g):
         g.tree((Key(X, object()), TypeIs(int)))
 
 
+class Held:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+
 def test_positions_of_keys_and_values(finds, misses):
     a, b = object(), object()
     for d in ({"z": 0, a: b}, collections.OrderedDict({"z": 0, a: b})):
@@ -289,6 +294,15 @@ def test_positions_of_keys_and_values(finds, misses):
         assert finds(ValueAt(X, 1), d, b)
         assert misses(KeyAt(X, 2), d)
         assert misses(ValueAt(X, 2), d)
+    holed = {number: str(number) for number in range(6)}
+    del holed[0], holed[3]
+    for index, key in enumerate(holed):
+        assert finds(KeyAt(X, index), holed, key)
+        assert finds(ValueAt(X, index), holed, holed[key])
+    assert misses(KeyAt(X, 4), holed)
+    for index, (name, value) in enumerate(vars(Held(1, 2)).items()):
+        assert finds(KeyAt(X, index), vars(Held(1, 2)), name)
+        assert finds(ValueAt(X, index), vars(Held(1, 2)), value)
     d.move_to_end("z")
     assert finds(KeyAt(X, 0), d, a)
     s = {a, b}

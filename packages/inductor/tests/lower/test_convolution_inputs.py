@@ -1,4 +1,4 @@
-"""Convolutions of images that ATen would copy, and pools of images with gaps: a kernel copies them, and results keep eager's values and strides."""
+"""A kernel copies images of convolutions that ATen would copy, and images of pools with gaps; eager's values and strides stay."""
 
 import pytest
 import torch

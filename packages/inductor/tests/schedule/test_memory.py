@@ -1,6 +1,7 @@
 """The arena: buffers that are alive at the same time never overlap, others share."""
 
 import threading
+from unittest import mock
 
 import torch
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ import fxstack_inductor as fi
 from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.ir.nodes import contiguous_layout
 from fxstack_inductor.runtime.arena import shared_pool
+from fxstack_inductor.schedule import memory
 from fxstack_inductor.schedule.memory import Slot, place
 from fxstack_inductor.schedule.steps import KernelStep
 
@@ -28,10 +30,11 @@ def lives(draw):
     return made
 
 
-@given(lives())
+@given(lives(), st.sampled_from([2, 256]))
 @settings(max_examples=200, deadline=None)
-def test_overlapping_lives_do_not_overlap_in_memory(slots):
-    offsets, total = place(slots, {})
+def test_overlapping_lives_do_not_overlap_in_memory(slots, many):
+    with mock.patch.object(memory, "MANY", many):
+        offsets, total = place(slots, {})
     for k, a in enumerate(slots):
         size = a.elements.as_int() * 4
         assert offsets[k] % 64 == 0
@@ -41,6 +44,12 @@ def test_overlapping_lives_do_not_overlap_in_memory(slots):
                 continue
             end = offsets[j] + b.elements.as_int() * 4
             assert offsets[k] + size <= offsets[j] or end <= offsets[k]
+
+
+def test_many_numbers_take_turns():
+    layout = contiguous_layout([1], torch.float32, CPU)
+    slots = [Slot(f"b{k}", layout, integer(1), k, k + 3) for k in range(2000)]
+    assert place(slots, {})[1] == 4 * 64
 
 
 def test_a_chain_needs_the_memory_of_two():

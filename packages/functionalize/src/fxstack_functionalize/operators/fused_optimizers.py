@@ -6,12 +6,13 @@ float32 and rounded when stored, bias corrections are double, and version counte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
 
-Tensors: TypeAlias = Sequence[torch.Tensor]
+ParameterStep: TypeAlias = Callable[..., None]
+"""Changes a parameter and its state, given as one argument for each list of the operator; None for an empty list."""
 Number: TypeAlias = float | torch.Tensor
 
 
@@ -56,7 +57,7 @@ def _number(value: Number) -> Number:
 
 
 def adam(
-    *lists: Tensors,
+    *,
     lr: Number,
     beta1: float,
     beta2: float,
@@ -67,38 +68,44 @@ def adam(
     grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
     decoupled: bool = False,
-) -> None:
-    """Do a step of ``torch._fused_adam_`` (with ``decoupled``: ``torch._fused_adamw_``) by ordinary operators."""
-    params, grads, averages, squares, largest, steps = lists
+) -> ParameterStep:
+    """Return the step of ``torch._fused_adam_`` (with ``decoupled``: ``torch._fused_adamw_``) for one parameter."""
     rate, step = _number(lr), _Step(grad_scale, found_inf)
-    for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        count = steps[number].double()
+
+    def change(
+        param: torch.Tensor,
+        grad: torch.Tensor,
+        average: torch.Tensor,
+        square: torch.Tensor,
+        largest: torch.Tensor | None,
+        count: torch.Tensor,
+    ) -> None:
+        steps = count.double()
         value = _wide(param)
         slope = step.slope(grad, value, 0.0 if decoupled else weight_decay, maximize=maximize)
         if weight_decay != 0 and decoupled:
             value = value - _like(rate * weight_decay, value) * value
-        average = torch.lerp(_wide(averages[number]), slope, 1 - beta1)
-        square = _wide(squares[number]) * beta2 + slope * slope * (1 - beta2)
-        step.keep(averages[number], average)
-        step.keep(squares[number], square)
-        if amsgrad:
-            square = torch.maximum(_wide(largest[number]), square)
-            step.keep(largest[number], square)
-        size = _like(rate / (1 - beta1**count), value)
-        root = _like((1 - beta2**count).sqrt(), value)
-        step.keep(param, value - size * average / (square.sqrt() / root + eps))
+        mean = torch.lerp(_wide(average), slope, 1 - beta1)
+        variance = _wide(square) * beta2 + slope * slope * (1 - beta2)
+        step.keep(average, mean)
+        step.keep(square, variance)
+        if largest is not None and amsgrad:
+            variance = torch.maximum(_wide(largest), variance)
+            step.keep(largest, variance)
+        size = _like(rate / (1 - beta1**steps), value)
+        root = _like((1 - beta2**steps).sqrt(), value)
+        step.keep(param, value - size * mean / (variance.sqrt() / root + eps))
         step.finish(grad)
 
+    return change
 
-def adamw(*lists: Tensors, **options: Any) -> None:
-    """Do a step of ``torch._fused_adamw_`` by ordinary operators."""
-    adam(*lists, **options, decoupled=True)
+
+def adamw(**options: Any) -> ParameterStep:
+    """Return the step of ``torch._fused_adamw_`` for one parameter."""
+    return adam(**options, decoupled=True)
 
 
 def sgd(
-    params: Tensors,
-    grads: Tensors,
-    buffers: Tensors,
     *,
     weight_decay: float,
     momentum: float,
@@ -109,27 +116,24 @@ def sgd(
     is_first_step: bool,
     grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
-) -> None:
-    """Do a step of ``torch._fused_sgd_`` by ordinary operators."""
+) -> ParameterStep:
+    """Return the step of ``torch._fused_sgd_`` for one parameter."""
     rate, step = _number(lr), _Step(grad_scale, found_inf)
-    for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
+
+    def change(param: torch.Tensor, grad: torch.Tensor, buffer: torch.Tensor | None) -> None:
         value = _wide(param)
         slope = step.slope(grad, value, weight_decay, maximize=maximize)
-        if momentum != 0:
-            buffer = slope
-            if not is_first_step:
-                buffer = _wide(buffers[number]) * momentum + slope * (1 - dampening)
-            step.keep(buffers[number], buffer)
-            slope = slope + buffer * momentum if nesterov else buffer
+        if buffer is not None and momentum != 0:
+            mean = slope if is_first_step else _wide(buffer) * momentum + slope * (1 - dampening)
+            step.keep(buffer, mean)
+            slope = slope + mean * momentum if nesterov else mean
         step.keep(param, value - _like(rate, value) * slope)
         step.finish(grad)
 
+    return change
+
 
 def adagrad(
-    params: Tensors,
-    grads: Tensors,
-    sums: Tensors,
-    steps: Tensors,
     *,
     lr: Number,
     lr_decay: float,
@@ -138,17 +142,20 @@ def adagrad(
     maximize: bool,
     grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
-) -> None:
-    """Do a step of ``torch._fused_adagrad_`` by ordinary operators."""
+) -> ParameterStep:
+    """Return the step of ``torch._fused_adagrad_`` for one parameter."""
     rate, step = _number(lr), _Step(grad_scale, found_inf)
-    for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
+
+    def change(param: torch.Tensor, grad: torch.Tensor, total: torch.Tensor, count: torch.Tensor) -> None:
         value = _wide(param)
         slope = step.slope(grad, value, weight_decay, maximize=maximize)
-        total = _wide(sums[number]) + slope * slope
-        step.keep(sums[number], total)
-        size = _like(rate / (1 + (steps[number].double() - 1) * lr_decay), value)
-        step.keep(param, value - size * slope / (total.sqrt() + eps))
+        squares = _wide(total) + slope * slope
+        step.keep(total, squares)
+        size = _like(rate / (1 + (count.double() - 1) * lr_decay), value)
+        step.keep(param, value - size * slope / (squares.sqrt() + eps))
         step.finish(grad)
+
+    return change
 
 
 def _like(number: Number, value: torch.Tensor) -> Number:
@@ -156,7 +163,7 @@ def _like(number: Number, value: torch.Tensor) -> Number:
     return number.to(value.dtype) if isinstance(number, torch.Tensor) else number
 
 
-_STEPS: Mapping[str, Callable[..., None]] = {
+_STEPS: Mapping[str, Callable[..., ParameterStep]] = {
     "_fused_adam_": adam,
     "_fused_adamw_": adamw,
     "_fused_sgd_": sgd,
@@ -164,9 +171,9 @@ _STEPS: Mapping[str, Callable[..., None]] = {
 }
 
 
-def _names() -> dict[Any, Callable[..., None]]:
+def _names() -> dict[Any, Callable[..., ParameterStep]]:
     """Map each function, operator packet and overload of a fused optimizer to its step."""
-    steps: dict[Any, Callable[..., None]] = {}
+    steps: dict[Any, Callable[..., ParameterStep]] = {}
     for name, step in _STEPS.items():
         packet = getattr(torch.ops.aten, name)
         forms = [getattr(packet, overload) for overload in packet.overloads()]
@@ -175,4 +182,5 @@ def _names() -> dict[Any, Callable[..., None]]:
 
 
 FUSED = _names()
-"""The fused operators, by all names by which a captured graph may call them."""
+"""Maps the fused operators, by all names by which a captured graph may call them, to functions from the options to the step
+of one parameter."""

@@ -25,11 +25,11 @@ PLAIN = (int, float, bool, str, type(None), torch.dtype)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The nodes of one call, the nodes of its operands, and its result."""
+    """The nodes of one call, the nodes of its operands, and its results."""
 
     operands: tuple[Node, ...]
     nodes: tuple[Node, ...]
-    result: FakeTensor
+    results: tuple[FakeTensor, ...]
 
 
 def record_each(
@@ -45,16 +45,31 @@ def record_each(
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         kind = _kind_of_call(tracer, args, kwargs)
         if kind in known:
-            results.append(_repeat(tracer, known[kind], tensors))
+            results += repeat(tracer, known[kind], tensors)
             continue
-        last = next(reversed(tracer.graph.nodes), None)
+        last = last_node(tracer)
         with recording:
             results.append(function(*args, **kwargs))
-        nodes = tuple(_nodes_after(tracer, last))
-        if kind is not None and _is_repeatable(tracer, nodes, results[-1]):
-            operands = tuple(tracer.tensor_tracker[tensor].proxy.node for tensor in tensors)
-            known[kind] = Recorded(operands, nodes, results[-1])
+        recorded = None if kind is None else recorded_after(tracer, last, tensors, results[-1:])
+        if recorded is not None:
+            known[kind] = recorded
     return results
+
+
+def last_node(tracer: AtenTracer) -> Node | None:
+    """Return the node that was recorded last."""
+    return next(reversed(tracer.graph.nodes), None)
+
+
+def recorded_after(
+    tracer: AtenTracer, last: Node | None, tensors: Sequence[torch.Tensor], results: Sequence[object]
+) -> Recorded | None:
+    """Return the nodes recorded after ``last``, which compute ``results`` from ``tensors``; None if they have other effects."""
+    nodes = tuple(_nodes_after(tracer, last))
+    fakes = tuple([result for result in results if type(result) is FakeTensor])
+    if len(fakes) < len(results) or not _is_repeatable(tracer, nodes, fakes):
+        return None
+    return Recorded(tuple([tracer.tensor_tracker[tensor].proxy.node for tensor in tensors]), nodes, fakes)
 
 
 def _kind_of_call(tracer: AtenTracer, args: Sequence[Any], kwargs: dict[str, Any]) -> Hashable | None:
@@ -63,7 +78,7 @@ def _kind_of_call(tracer: AtenTracer, args: Sequence[Any], kwargs: dict[str, Any
     kinds: list[Hashable] = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
-            kind = _kind_of_tensor(tracer, value)
+            kind = kind_of_tensor(tracer, value)
             if kind is None:
                 return None
             kinds.append((seen.setdefault(id(value), len(seen)), kind))
@@ -76,7 +91,7 @@ def _kind_of_call(tracer: AtenTracer, args: Sequence[Any], kwargs: dict[str, Any
     return (len(args), *kwargs, *kinds)
 
 
-def _kind_of_tensor(tracer: AtenTracer, value: torch.Tensor) -> Hashable | None:
+def kind_of_tensor(tracer: AtenTracer, value: torch.Tensor) -> Hashable | None:
     """Return the metadata of a fake tensor of static sizes; None for other tensors."""
     entry = tracer.tensor_tracker.get(value)
     if type(value) is not FakeTensor or entry is None or entry.constant is not None:
@@ -95,16 +110,16 @@ def _nodes_after(tracer: AtenTracer, last: Node | None) -> Iterator[Node]:
         node = node.next
 
 
-def _is_repeatable(tracer: AtenTracer, nodes: Sequence[Node], result: object) -> bool:
-    """Whether the nodes compute a new tensor of static sizes from their operands alone."""
-    if not isinstance(result, torch.Tensor) or type(result) is not FakeTensor:
-        return False
-    if result._has_symbolic_sizes_strides or result.requires_grad:
-        return False
-    entry = tracer.tensor_tracker.get(result)
-    if entry is None or not nodes or entry.proxy.node is not nodes[-1]:
-        return False
-    return all(
+def _is_repeatable(tracer: AtenTracer, nodes: Sequence[Node], results: Sequence[FakeTensor]) -> bool:
+    """Whether the nodes compute new tensors of static sizes from their operands alone."""
+    own = set(nodes)
+    for result in results:
+        entry = tracer.tensor_tracker.get(result)
+        if result._has_symbolic_sizes_strides or result.requires_grad:
+            return False
+        if entry is None or entry.proxy.node not in own:
+            return False
+    return bool(nodes) and all(
         isinstance(node.target, OpOverload)
         and isinstance(node.meta.get("val"), FakeTensor)
         and not node.target._schema.is_mutable
@@ -114,18 +129,21 @@ def _is_repeatable(tracer: AtenTracer, nodes: Sequence[Node], result: object) ->
     )
 
 
-def _repeat(tracer: AtenTracer, recorded: Recorded, tensors: Sequence[torch.Tensor]) -> FakeTensor:
-    """Add the nodes again for the operands ``tensors``, and return a new fake result."""
+def repeat(tracer: AtenTracer, recorded: Recorded, tensors: Sequence[torch.Tensor]) -> list[FakeTensor]:
+    """Add the nodes again for the operands ``tensors``, and return new fake results."""
     nodes = (tracer.tensor_tracker[tensor].proxy.node for tensor in tensors)
     copies: dict[Node, Node] = dict(zip(recorded.operands, nodes, strict=True))
     for node in recorded.nodes:
         args, kwargs = map_arg((node.args, node.kwargs), lambda used: copies.get(used, used))
         copies[node] = tracer.add_call(node.target, args, kwargs)
         copies[node].meta["val"] = node.meta["val"]
-    result, last = _fresh(recorded.result), copies[recorded.nodes[-1]]
-    last.meta["val"] = result
-    tracer.tensor_tracker[result] = torch_compat.ProxyTensor(Proxy(last, tracer), None)
-    return result
+    results = []
+    for earlier in recorded.results:
+        node, result = copies[tracer.tensor_tracker[earlier].proxy.node], _fresh(earlier)
+        node.meta["val"] = result
+        tracer.tensor_tracker[result] = torch_compat.ProxyTensor(Proxy(node, tracer), None)
+        results.append(result)
+    return results
 
 
 def _fresh(like: FakeTensor) -> FakeTensor:

@@ -45,11 +45,12 @@ from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, current_value
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.region_calls import call_region
+from fxstack_functionalize.tracing.repeated_changes import change_each
 from fxstack_functionalize.views.inplace import InPlaceMode, is_torch_function, run_in_place_safely
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS, recompute_tag
 from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
 
-FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
+FUNCTIONS: Mapping[Any, Callable[..., Any]] = ONE_HOT
 """Functions that replace a captured function."""
 
 
@@ -109,9 +110,12 @@ class CapturedRun:
             return self._call_region(node, args)
         if node.target is LEAF_FUNCTION:
             demand_compilable_leaf(args)
-        args = _without_regions(args)
+        if any(used.op == "get_attr" for used in node.all_input_nodes):
+            args = _without_regions(args)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
+        if node.target in FUSED:
+            return self._step(FUSED[node.target], args, self._load(node.kwargs))
         target = FUNCTIONS.get(node.target, node.target)
         if isinstance(target, HigherOrderOperator):
             _forget_values(self.engine, args)
@@ -119,6 +123,14 @@ class CapturedRun:
             target = _kernel_of(target) or target
             return _with_gradient(node.target, self._call(target, args, self._load(node.kwargs)))
         return self._call(target, args, self._load(node.kwargs))
+
+    def _step(
+        self, step: Callable[..., Callable[..., None]], lists: Sequence[Any], options: Mapping[str, Any]
+    ) -> None:
+        """Do the step of a fused optimizer by ordinary operators, for one parameter after the other."""
+        change = self._call(step, (), options)
+        rows = ([values[row] if values else None for values in lists] for row in range(len(lists[0])))
+        change_each(self.tracer, self.engine, lambda *row: self._call(change, row, {}), rows)
 
     def _call_region(self, node: Node, args: Sequence[Any]) -> Any:
         """Record the call of a shared region as one node, or run its body in line."""

@@ -66,8 +66,8 @@ def pack_convolutions(graph: Graph, constant: set[FxNode]) -> int:
     """
     if not available():
         return 0
-    nodes = [node for node in graph.find_nodes(op="call_function", target=aten.convolution.default)]
-    found = [node for node in nodes if _may_pack(node, constant)]
+    convolutions = graph.find_nodes(op="call_function", target=aten.convolution.default)
+    found = [node for node in convolutions if _may_pack(node, constant)]
     for node in found:
         x, weight, bias, stride, padding, dilation, _, _, groups = node.args
         with graph.inserting_before(node):
@@ -97,11 +97,10 @@ def _may_pack(node: FxNode, constant: set[FxNode]) -> bool:
     )
 
 
-def pack_weight(
-    weight: torch.Tensor, padding: Any, stride: Any, dilation: Any, groups: int, sizes: Any
-) -> Any:
-    """Return a convolution's ``weight`` in oneDNN's format for images of ``sizes``."""
-    return torch.ops.mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, sizes)
+def pack_weight(weight: torch.Tensor, *settings: Any) -> torch.Tensor:
+    """Return a convolution's ``weight`` in oneDNN's format; ``settings``: padding to groups, and the sizes of the images."""
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight(weight, *settings)
+    return packed
 
 
 def available() -> bool:

@@ -15,7 +15,7 @@ float32; stores round.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -258,6 +258,23 @@ class Kernel:
     def only_checks(self) -> bool:
         """Whether the kernel writes nothing and only checks indices, for kernels that follow."""
         return self.checked and not self.stores and not self.parts
+
+
+def form_of(kernel: Kernel) -> Hashable | None:
+    """Return all of a kernel except for names: kernels of equal forms have equal code. None for kernels of templates."""
+    if kernel.parts or kernel.template or kernel.roles is not None:
+        return None
+    place = {ref.name: number for number, ref in enumerate(kernel.buffers)}
+    values = tuple(
+        [
+            (place[v.buffer], v.index, v.dtype, v.mask, v.other) if isinstance(v, Load) else v
+            for v in kernel.values
+        ]
+    )
+    stores = tuple([(place[s.buffer], s.index, s.value, s.op) for s in kernel.stores])
+    buffers = tuple([(ref.dtype, ref.numel, ref.by_value) for ref in kernel.buffers])
+    flags = (kernel.guarded, kernel.small, kernel.rows)
+    return kernel.outer, kernel.inner, values, stores, buffers, kernel.sizes, flags
 
 
 def operands(value: Value) -> tuple[int, ...]:

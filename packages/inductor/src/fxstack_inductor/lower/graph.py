@@ -35,14 +35,13 @@ from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
 from fxstack_inductor.lower.host.unused_numbers import drop_unused_comparisons
 from fxstack_inductor.lower.launches import launch_arguments
-from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
+from fxstack_inductor.lower.layouts import FakeFacts, check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.nested.calls import nested_call
 from fxstack_inductor.lower.nested.graphs import NestedGraphs, calls_nested_graphs, map_functions
 from fxstack_inductor.lower.node_queries import (
     asserted_numbers,
     has_effect,
     has_tensor,
-    is_dense,
     is_first_use,
     is_number,
     is_simplified,
@@ -118,6 +117,7 @@ class Lowering:
         self.copies: Counter[str] = Counter()
         """Number of copies by name, so that two copies get different names."""
         self.symbols = Symbols(self.program)
+        self.facts = FakeFacts()
         self.nested = nested
         self.prefix = prefix
         self.placeholder_values: list[Any] = []
@@ -276,10 +276,10 @@ class Lowering:
             arguments = [value for value in arguments if not is_number(value)]
         values = [node.meta.get("val"), *arguments]
         flat = [v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])]
-        tensors = [v for v in flat if isinstance(v, torch.Tensor)]
-        devices = {v.device for v in tensors}
+        kinds = {self.facts.kind(v) for v in flat if isinstance(v, torch.Tensor)}
+        devices = {device for device, _ in kinds}
         dtypes = kernel_dtypes(node.target, float8=self.context.target.float8)
-        if len(devices) > 1 or not all(is_dense(v, dtypes) for v in tensors):
+        if len(devices) > 1 or not all(dtype in dtypes for _, dtype in kinds):
             return False
         self.context.device = next(iter(devices), self.context.device)
         return bool(self.context.device.type == self.context.target.device)
@@ -345,7 +345,7 @@ class Lowering:
         for lowered, fake in zip(results, values, strict=True):
             if not isinstance(lowered, Node) or not isinstance(fake, torch.Tensor):
                 continue
-            layout = layout_of(fake)
+            layout = self.facts.layout(fake)
             check_layout(node, lowered, layout)
             if isinstance(lowered, (Computed, View)) and lowered.origin == node.name:
                 set_layout(lowered, layout)

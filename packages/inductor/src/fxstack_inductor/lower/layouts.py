@@ -11,6 +11,7 @@ from fxstack_inductor.ir.expr import ZERO, Expr, Var, recombine
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.host.symbols import size_expr
+from fxstack_inductor.lower.node_queries import is_dense
 
 # Limits: strides of dimensions of size 1 may differ from eager's in results of empty_like, in results of
 # operators that are neither elementwise nor copies (Fourier transforms), and in gradients. With symbolic
@@ -24,6 +25,32 @@ def layout_of(value: torch.Tensor) -> Layout:
         return Layout(shape, tuple(ZERO for _ in shape), value.dtype, value.device)
     strides = tuple(size_expr(stride) for stride in value.stride())
     return Layout(shape, strides, value.dtype, value.device)
+
+
+class FakeFacts:
+    """Facts about the fake values of a graph, each found once: reading a fake is slow, and equal parts of a graph share fakes.
+
+    The graph must keep the values alive.
+    """
+
+    def __init__(self) -> None:
+        self._layouts: dict[int, Layout] = {}
+        self._kinds: dict[int, tuple[torch.device, torch.dtype | None]] = {}
+
+    def layout(self, value: torch.Tensor) -> Layout:
+        """Return ``layout_of(value)``."""
+        layout = self._layouts.get(id(value))
+        if layout is None:
+            layout = self._layouts[id(value)] = layout_of(value)
+        return layout
+
+    def kind(self, value: torch.Tensor) -> tuple[torch.device, torch.dtype | None]:
+        """Return the device and the dtype of a tensor; None in place of the dtype if strides alone do not address it."""
+        kind = self._kinds.get(id(value))
+        if kind is None:
+            dtype = value.dtype if is_dense(value, (value.dtype,)) else None
+            kind = self._kinds[id(value)] = value.device, dtype
+        return kind
 
 
 def check_layout(node: FxNode, result: Node, layout: Layout) -> None:

@@ -51,7 +51,7 @@ def symbolic(value: object) -> Iterator[torch.SymInt]:
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from symbolic(part)
-    elif isinstance(value, torch.Tensor):
+    elif isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides:
         yield from symbolic(tuple(value.shape))
         if value.layout is torch.strided:
             yield from symbolic((*value.stride(), value.storage_offset()))

@@ -8,11 +8,12 @@ largest tensor comes first, and each tensor gets the lowest offset that is free 
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import inf
 from operator import attrgetter
 
@@ -30,6 +31,8 @@ ALIGNMENT = 64
 ADDMM = find_overload("addmm.default")
 LARGE = 256
 """A tensor is large if it has at least one of this many bytes of the arena."""
+SMALL, MANY = 4096, 256
+"""If there are many tensors of at most ``SMALL`` bytes, they do not fill gaps between other tensors."""
 SEE_STORAGE = frozenset(
     find_overload(f"{name}.default")
     for name in (
@@ -164,10 +167,16 @@ def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], in
     """Return (the slots' byte offsets, the arena's size in bytes), for given slot sizes in bytes."""
     blocks = _blocks(chosen, [_aligned(size) for size in sizes])
     timeline = _Timeline(max((p.last for p in blocks), default=0) + 1)
+    small = [block for block in blocks if block.size <= SMALL]
+    apart = small if len(small) > MANY else []
+    large = blocks if not apart else [block for block in blocks if block.size > SMALL]
     # Large blocks first: small blocks fit into the gaps that remain, and not the other way round.
-    for block in sorted(blocks, key=lambda p: (-p.size, p.first)):
+    for block in sorted(large, key=lambda p: (-p.size, p.first)):
         block.offset = _lowest_gap(block, timeline.overlapping(block))
         timeline.add(block)
+    top = max((block.offset + block.size for block in large), default=0)
+    for _, equal in groupby(sorted(apart, key=lambda p: (p.size, p.first)), key=lambda p: p.size):
+        top = _stack(equal, top)
     offsets = [0] * len(chosen)
     for block in blocks:
         for k in block.slots:
@@ -233,6 +242,24 @@ class _Timeline:
             blocks += self.alive.get(node, ())
             node >>= 1
         return sorted(blocks, key=_offset)
+
+
+def _stack(blocks: Iterable[_Block], top: int) -> int:
+    """Place blocks of one size, the earliest first, at places of blocks that are no longer used or at ``top``; return the end.
+
+    A search for gaps between thousands of numbers, one for each parameter of an optimizer, would take quadratic time.
+    """
+    free: list[int] = []
+    used_until: list[tuple[int, int]] = []
+    for block in blocks:
+        while used_until and used_until[0][0] < block.first:
+            heapq.heappush(free, heapq.heappop(used_until)[1])
+        if free:
+            block.offset = heapq.heappop(free)
+        else:
+            block.offset, top = top, top + block.size
+        heapq.heappush(used_until, (block.last, block.offset))
+    return top
 
 
 _first, _offset = attrgetter("first"), attrgetter("offset")

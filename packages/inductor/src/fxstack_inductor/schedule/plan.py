@@ -25,8 +25,9 @@ from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import Usage, base_of, choose_inlined, find_usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
-from fxstack_inductor.schedule.fusion.ordering import ordered
 from fxstack_inductor.schedule.fusion.state import Group, Unit
+from fxstack_inductor.schedule.order.equal_parts import EqualParts, equal_parts, with_copies, without_copies
+from fxstack_inductor.schedule.order.units import in_order
 from fxstack_inductor.schedule.side_by_side import run_side_by_side
 from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, TemplateCall, show_plan
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
@@ -54,6 +55,10 @@ class Scheduling:
     """Set by ``build_kernels``; None before."""
     copies: tuple[Mutation, ...] = ()
     """Mutations that the host must copy, because no kernel writes the input."""
+    whole: Program | None = None
+    """The program with the parts that ``set_copies_aside`` has removed; None if it has removed none."""
+    parts: tuple[EqualParts, ...] = ()
+    """The equal parts of ``whole``, of which ``program`` has the first."""
 
     @property
     def uses(self) -> Usage:
@@ -86,6 +91,23 @@ def plan(program: Program, options: InductorOptions) -> Plan:
 def _plan_of(state: Scheduling) -> Plan:
     """Return the schedule that the passes have made."""
     return Plan(state.program, state.ordered, tuple(state.fused.refusals), state.copies)
+
+
+def set_copies_aside(state: Scheduling) -> Scheduling | NothingToDo:
+    """Keep one of several equal parts of a program; the other parts repeat its schedule (``repeat_parts``).
+
+    >>> example("set_copies_aside", lambda a, b, c, d: [x.mul_(2) for x in (a, b, c, d)][:0])
+    - mul_1__1 = mul(arg1_1[i0, i1], 2.0)
+    - mul_2__2 = mul(arg2_1[i0, i1], 2.0)
+    ...
+    - arg1_1 <- mul_1__1
+    ...
+    """
+    parts = tuple(equal_parts(state.program))
+    if not parts:
+        return NothingToDo("the program has no equal parts")
+    program = without_copies(state.program, parts)
+    return replace(state, program=program, copies=tuple(program.mutations), whole=state.program, parts=parts)
 
 
 def find_uses(state: Scheduling) -> Scheduling:
@@ -128,7 +150,7 @@ def order_units(state: Scheduling) -> Scheduling | NothingToDo:
     + # call: mm = aten.mm(arg0_1, arg0_1)
     - # call: mm = aten.mm(arg0_1, arg0_1)
     """
-    units = tuple(ordered(state.fused, state.units))
+    units = tuple(in_order(state.fused, state.units))
     if _same(units, state.units):
         return NothingToDo("the groups and calls are in order")
     return replace(state, units=units)
@@ -359,6 +381,24 @@ def combine_launches(state: Scheduling) -> Scheduling | NothingToDo:
     return replace(state, steps=steps)
 
 
+def repeat_parts(state: Scheduling) -> Scheduling | NothingToDo:
+    """Repeat the schedule of a part for the parts that are equal.
+
+    >>> example("repeat_parts", lambda a, b, c, d: [x.mul_(2) for x in (a, b, c, d)][:0])
+    + # mul_1
+    + kernel kernel_1(arg1_1: float32[16]):
+    + for p0 in 16:
+    ...
+    + kernel_1: mul_1; reads arg1_1; stores
+    + kernel_2: mul_2; reads arg2_1; stores
+    + kernel_3: mul_3; reads arg3_1; stores
+    """
+    if state.whole is None:
+        return NothingToDo("the program has no equal parts")
+    steps, copies = with_copies(state.ordered, state.copies, state.parts)
+    return replace(state, program=state.whole, steps=steps, copies=copies)
+
+
 def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     """Yield the tensors that kernels store."""
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
@@ -370,6 +410,7 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
 # built kernels: they must know whether a kernel only copies. Launches are combined when it is known which inputs a
 # kernel writes; sums over columns move first, because small kernels wait for others.
 SCHEDULE: Final = (
+    Pass("set_copies_aside", set_copies_aside),
     Pass("find_uses", find_uses),
     Pass("inline_tensors", inline_tensors),
     Pass("fuse_tensors", fuse_tensors),
@@ -385,6 +426,7 @@ SCHEDULE: Final = (
     Pass("write_inputs", write_inputs),
     Pass("sum_columns", sum_columns),
     Pass("combine_launches", combine_launches),
+    Pass("repeat_parts", repeat_parts),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import types
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.operators import numpy_scalars, tensor_methods
+from fxstack_capture.calls.operators.first_states import demand_present
 from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.native.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
@@ -128,6 +130,8 @@ def _getitem(calls: Calls, left: Any, right: Any) -> Any:
     method = user_method(calls, left, "__getitem__")
     if method is not None:
         return calls.call(method, (left, right), {})
+    if kind is defaultdict:
+        demand_present(calls, left, right)
     if kind is not dict:
         return run(calls.trace, operator.getitem, (left, right), {})
     calls.objects.expand(left)

@@ -237,6 +237,9 @@ int entry_at(PyObject *container, Py_ssize_t index, PyObject **key, PyObject **v
     Py_hash_t hash;
     if (PyODict_Check(container)) return ordered_dict_entry(container, index, key, value);
     if (PyDict_Check(container)) {
+        /* If no entry follows the first ``end`` positions, none was deleted, and the entry is at position ``index``. */
+        Py_ssize_t end = PyDict_GET_SIZE(container);
+        if (index < end && !PyDict_Next(container, &end, &k, &v)) position = index, index = 0;
         while (PyDict_Next(container, &position, &k, &v)) {
             if (index-- > 0) continue;
             *key = Py_NewRef(k);
@@ -244,11 +247,8 @@ int entry_at(PyObject *container, Py_ssize_t index, PyObject **key, PyObject **v
             return 1;
         }
     } else if (PyAnySet_Check(container) && value == NULL) {
-        while (_PySet_NextEntry(container, &position, &k, &hash)) {
-            if (index-- > 0) continue;
-            *key = Py_NewRef(k);
-            return 1;
-        }
+        while (_PySet_NextEntry(container, &position, &k, &hash))
+            if (index-- == 0) return (*key = Py_NewRef(k)) != NULL;
     }
     return 0;
 }

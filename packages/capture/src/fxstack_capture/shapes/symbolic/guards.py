@@ -101,11 +101,15 @@ def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
 def _specialised_symbols(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
     """Return the symbols that the trace assumed to have one value: symbol -> value."""
     defined = geometry.primary.keys()
-    computed = (s for s in geometry.computed if as_functions(s, geometry.computed).free_symbols <= defined)
+    fixed = {
+        symbol: value
+        for symbol in (*geometry.primary, *geometry.computed)
+        if (value := geometry.env.replacements.get(symbol)) is not None and value.is_number
+    }
     return {
         symbol: value
-        for symbol in (*geometry.primary, *computed)
-        if (value := geometry.env.replacements.get(symbol)) is not None and value.is_number
+        for symbol, value in fixed.items()
+        if symbol in defined or as_functions(symbol, geometry.computed).free_symbols <= defined
     }
 
 

@@ -7,6 +7,7 @@ expressions changes only when ShapeEnv learns that symbols are equal. The cache 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import partial
@@ -97,7 +98,13 @@ class MemoNode(SymNode):
 
     def wrap_float(self, num: float) -> SymNode:
         """Return the node of a float that is used in one operation with this node."""
-        return remembering(super().wrap_float(num))
+        memo = self.shape_env.memo
+        if not memo.active or not num or math.isnan(num):  # 0.0 equals -0.0
+            return remembering(super().wrap_float(num))
+        node = memo.nodes.get(("float", num))
+        if node is None:
+            node = memo.nodes["float", num] = remembering(super().wrap_float(num))
+        return node
 
     def sym_float(self) -> SymNode:
         """Return the number converted to a float."""

@@ -22,6 +22,7 @@ from fxstack_capture.torch_compat import (
     should_allow_numbers_as_tensors,
 )
 from fxstack_capture.torch_compat import higher_order_ops as _higher_order_ops
+from fxstack_capture.torch_side.fakes.equal_rows import rows_of
 from fxstack_capture.torch_side.fakes.fake_kernels import kernel_of, promoted_operator, symbolic_kernel
 from fxstack_capture.torch_side.fakes.operator_cache import (
     MASKS,
@@ -252,7 +253,19 @@ class CaptureFakeMode(OperatorMode, FakeTensorMode):
         except NotImplementedError:  # torch has other fallbacks, for example the real kernel on zeros
             return self._dispatch_in_torch(func, types, args, kwargs)
 
-    def _dispatch_in_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
+    def _dispatch_in_torch(self, func: object, types: object, args: Any, kwargs: Any) -> Any:
+        """Return the result of torch's own dispatch, which need not see equal positions of lists more than once."""
+        rows = rows_of(func, args, kwargs)
+        if rows is None:
+            return self._dispatch(func, types, args, kwargs)
+        return rows.expanded(self._dispatch(func, types, rows.reduced(args), kwargs), self._fresh_like)
+
+    def _fresh_like(self, fake: FakeTensor) -> FakeTensor:
+        """Return a new fake with the metadata of a result that shares no memory."""
+        meta = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
+        return self.wrap(meta, fake.fake_device)
+
+    def _dispatch(self, func: object, types: object, args: object, kwargs: object) -> Any:
         """Return the result of torch's own dispatch. Its log records are suppressed, because an error may be
         the program's.
         """

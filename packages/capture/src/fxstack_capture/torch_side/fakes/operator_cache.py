@@ -145,14 +145,15 @@ def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
 
 def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
     """Return the recipe for the result of calls with arguments of the same metadata, or None."""
+    places = _places(tensors)
     if type(result) is FakeTensor:
-        part = _part_of(result, tensors)
+        part = _part_of(result, places)
         return None if part is None else Recipe((part,), None)
     if not isinstance(result, (tuple, list)) or not result:
         return None
     parts = []
     for item in result:
-        part = _part_of(item, tensors) if type(item) is FakeTensor else None
+        part = _part_of(item, places) if type(item) is FakeTensor else None
         if part is None:
             return None
         parts.append(part)
@@ -163,13 +164,30 @@ def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
     return Recipe(tuple(parts), list if isinstance(result, list) else tuple)
 
 
-def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The first position among the tensor arguments of each tensor, by its ``id``, and of each storage."""
+
+    by_tensor: dict[int, int]
+    by_storage: dict[int, int]
+
+
+def _places(tensors: Sequence[FakeTensor]) -> _Places:
+    """Return the positions of the tensor arguments; an operator of lists may have thousands."""
+    places = _Places({}, {})
+    for index, tensor in enumerate(tensors):
+        places.by_tensor.setdefault(id(tensor), index)
+        places.by_storage.setdefault(tensor.untyped_storage()._cdata, index)
+    return places
+
+
+def _part_of(result: FakeTensor, places: _Places) -> Part | None:
     """Return how to make one result: an argument, a view of an argument, or a new tensor. None if no part
     fits.
     """
-    for index, tensor in enumerate(tensors):
-        if tensor is result:
-            return Same(index)
+    same = places.by_tensor.get(id(result))
+    if same is not None:
+        return Same(same)
     if not _is_ordinary(result):
         return None
     size, stride, offset = tuple(result.size()), result.stride(), result.storage_offset()
@@ -177,9 +195,9 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
         if type(number) is torch.SymInt:
             remembering(number.node)
     storage = result.untyped_storage()
-    for index, tensor in enumerate(tensors):
-        if tensor.untyped_storage()._cdata == storage._cdata:
-            return View(index, size, stride, offset, result.dtype)
+    base = places.by_storage.get(storage._cdata)
+    if base is not None:
+        return View(base, size, stride, offset, result.dtype)
     if type(offset) is not int or offset:
         return None
     if not result._has_symbolic_sizes_strides:  # a result with symbolic sizes has no excess storage

@@ -86,7 +86,7 @@ class Counters:
         if key in self._constructed:
             return self._constructed[key]
         if key not in self._read:
-            self._read[key] = self._read_input(tensor)
+            self._read[key] = self._read_input(tensor, counting=counting)
         value, real, source = self._read[key]
         if counting and value is not None:
             if not real.is_integer() or abs(real) >= _EXACT[tensor.dtype] / 2:
@@ -96,9 +96,11 @@ class Counters:
             bool(value > -_EXACT[tensor.dtype] / 2)
         return value
 
-    def _read_input(self, tensor: torch.Tensor) -> tuple[Any, float, Any]:
+    def _read_input(self, tensor: torch.Tensor, *, counting: bool) -> tuple[Any, float, Any]:
         """Read the number of an input tensor. Return it as a constant or symbol, with its value and its
         source.
+
+        A zero to which the graph has added may be a symbol: its sign does not matter.
         """
         tracer = self._tracer
         original, tensor_source = tracer.original_of(tensor)
@@ -108,7 +110,7 @@ class Counters:
         source = Converted(tensor_source, torch.Tensor.item)
         with tracer.unrecorded():
             real = original.item()
-        if not can_be_symbolic(real) or is_static(tracer.trace.options):
+        if not (can_be_symbolic(real) or (counting and real == 0)) or is_static(tracer.trace.options):
             tracer.trace.guard(source, Equals(real))
             return real, real, source
         tracer.trace.guard(source, TypeIs(float))
@@ -127,7 +129,7 @@ class Counters:
         if number is not None:
             return self._tracer.geometry.share(number, source)
         number = self._tracer.geometry.real_number(real, source)
-        if key and real:  # 0.0 equals -0.0, which a program can tell from it
+        if key:
             self._shared[key] = number
         return number
 

@@ -113,7 +113,7 @@ def run_fake(
     """
     try:
         with python_dispatcher(mode), mode, _NOBODY if listener is None else listener:
-            result = fn(*args, **kwargs)
+            result = fn(*args, **(_with_example_rate(kwargs) if any(fn is f for f in _FUSED) else kwargs))
             demand_declared(fn, (args, kwargs), result)
             return result.contiguous() if fn is _ONE_HOT else result
     except _DATA_DEPENDENT as error:
@@ -127,6 +127,25 @@ def run_fake(
     except Exception as error:
         exact = without_context(_exact_error(fn, args, kwargs, error), error)
     raise exact  # outside of the handlers, so that the error of the fake kernel is not the context
+
+
+_FUSED = (
+    torch_compat.fused_adagrad_,
+    torch_compat.fused_adam_,
+    torch_compat.fused_adamw_,
+    torch_compat.fused_sgd_,
+)
+
+
+def _with_example_rate(kwargs: Kwargs) -> Kwargs:
+    """Return the arguments of a fused step with the example of a symbolic learning rate.
+
+    The operator takes a Python float, so torch would guard the value. The metadata of its tensors does not depend on the rate.
+    """
+    rate = kwargs.get("lr")
+    if not isinstance(rate, torch.SymFloat) or rate.node.hint is None:
+        return kwargs
+    return {**kwargs, "lr": float(rate.node.hint)}
 
 
 def python_dispatcher(mode: FakeTensorMode) -> AbstractContextManager[object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -75,12 +76,13 @@ def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
     Only the addresses differ between calls, so the check runs if an address differs from the last call.
     """
     (indices, *lengths_and_changes), last = zip(*inputs, strict=True), ()
+    tensors_of = itemgetter(*indices)  # several: a tensor alone needs no check
     data_ptr = torch.Tensor.data_ptr
 
     def same_sharing(args: Sequence[Any]) -> bool:
         """Whether no two arguments overlap. Addresses that equal the last accepted ones need no comparison."""
         nonlocal last
-        addresses = tuple([data_ptr(args[index]) for index in indices])
+        addresses = tuple(map(data_ptr, tensors_of(args)))
         if addresses == last:
             return True
         if _overlap([*zip(addresses, *lengths_and_changes, strict=True)]):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 from fxstack_inductor.codegen.c.strategy import function_text
 from fxstack_inductor.failures import about
-from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.kernel import Kernel, form_of
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.parts import in_parts
 
@@ -48,9 +48,13 @@ def c_source(kernels: Sequence[Kernel], options: InductorOptions, *, random: boo
     functions: dict[str, str] = {}
     heads: list[str] = []
     pieces: list[str] = [RANDOM] if random else []
+    texts: dict[Hashable, str] = {}
     for kernel in kernels:
+        form = form_of(kernel)
         with about(*kernel.origins):
-            text = function_text(kernel, placeholder, options.grain)
+            text = texts.get(form) or function_text(kernel, placeholder, options.grain)
+        if form is not None:
+            texts[form] = text
         if text not in names:
             names[text] = f"kernel_{len(names)}"
             notes = [f"/* {', '.join(kernel.origins)} */"]

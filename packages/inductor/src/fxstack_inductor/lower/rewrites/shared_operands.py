@@ -30,15 +30,20 @@ def share_operands(graph_module: GraphModule, by_kernels: Callable[[FxNode], boo
     nodes = list(graph_module.graph.nodes)
     if not all(map(_is_known, nodes)):
         return graph_module
+    reads = [
+        (node, operand)
+        for node in nodes
+        if not (node.op != "call_function" or node.target is COPY or by_kernels(node) or may_alias(node))
+        for operand in node.all_input_nodes
+        if _makes_tensor(operand, by_kernels)
+    ]
+    if len(reads) < 2:
+        return graph_module
     numbers, apart = _numbers(nodes), _with_memory_of_results(nodes)
     first: dict[int, FxNode] = {}
     pairs: dict[tuple[FxNode, FxNode], FxNode] = {}
-    for node in nodes:
-        if node.op != "call_function" or node.target is COPY or by_kernels(node) or may_alias(node):
-            continue
-        for operand in node.all_input_nodes:
-            if operand in apart or not _makes_tensor(operand, by_kernels):
-                continue
+    for node, operand in reads:
+        if operand not in apart:
             original = first.setdefault(numbers[operand], operand)
             if original is not operand:
                 pairs[node, operand] = original

@@ -18,6 +18,8 @@ from torch.optim import lbfgs
 from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.rules import RULES
+from fxstack_capture.guards.records import Guard, IdentityIs
+from fxstack_capture.sources import InstanceAttr
 from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 # Limits: torch.compile marks LBFGS and SparseAdam, and their closures, as not to be compiled; the marks stay
@@ -27,8 +29,30 @@ from fxstack_capture.trace.state import Args, Kwargs, Trace
 
 def _step(trace: Trace, fn: FunctionType, args: Args, kwargs: Kwargs) -> Any:
     """Call the step that torch has wrapped, under the gradient mode of the optimizer."""
+    if args:
+        _demand_checked(trace, args[0])
     inner = trace.objects.load_attr(fn, "__wrapped__")
     return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)
+
+
+def _demand_checked(trace: Trace, optimizer: object) -> None:
+    """Run the step in plain Python if it checks the parameters of a fused optimizer, which only the first step does.
+
+    The optimizer keeps in an attribute that the check is due, so the graph of the first step fits no other step.
+    """
+    original = trace.objects.original_of(optimizer)
+    if not trace.may_defer or original is optimizer or not isinstance(original, torch.optim.Optimizer):
+        return
+    if vars(original).get(_CHECK_DUE) is not True:
+        return
+    if any(group.get("fused") for group in original.param_groups):
+        reason = graph_break("plain-python", f"the first step of a fused {type(original).__qualname__}")
+        source = trace.objects.registry.by_proxy[id(optimizer)].source
+        reason.until = Guard(InstanceAttr(source, _CHECK_DUE), IdentityIs(True, id(True)))
+        raise reason
+
+
+_CHECK_DUE = "_need_device_dtype_check_for_fused"
 
 
 def _with_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The order of the kernels and calls of a graph."""
+"""Order groups of tensors and calls by their dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fxstack_inductor.schedule.fusion.inlining import is_range_call
 from fxstack_inductor.schedule.fusion.state import Group, Unit
 
 
-def ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
+def in_order(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
     """Return a topological order, earliest position in the graph first; effects keep their order."""
     waiting = {id(u): {id(other) for other in fusion.precedence.producers(u)} for u in units}
     followers: dict[int, list[int]] = {}
@@ -49,7 +49,7 @@ def _position(fusion: Fusion, group: Group) -> int:
 
 
 def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
-    """Return (section, position), by which ``ordered`` prefers units; host calls have section -1.
+    """Return (section, position), by which ``in_order`` prefers units; host calls have section -1.
 
     They run early, because a failing assertion must find inputs unwritten. All other units stay in the
     profiler range that they are in.
