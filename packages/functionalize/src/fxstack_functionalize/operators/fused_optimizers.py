@@ -73,13 +73,9 @@ def adam(
     rate, step = _number(lr), _Step(grad_scale, found_inf)
 
     def change(
-        param: torch.Tensor,
-        grad: torch.Tensor,
-        average: torch.Tensor,
-        square: torch.Tensor,
-        largest: torch.Tensor | None,
-        count: torch.Tensor,
+        param: torch.Tensor, grad: torch.Tensor, average: torch.Tensor, square: torch.Tensor, *others: Any
     ) -> None:
+        largest, count = others
         steps = count.double()
         value = _wide(param)
         slope = step.slope(grad, value, 0.0 if decoupled else weight_decay, maximize=maximize)
