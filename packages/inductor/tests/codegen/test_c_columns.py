@@ -121,3 +121,12 @@ def test_values_that_all_columns_share_are_computed_again(dim):
     for x in (torch.randn(33), torch.randn(150, 1)):
         check(lambda x: (x.expand(150, 33).sigmoid() + 0.5).softmax(dim), x)
         check(lambda x, y: (x.expand(150, 33).exp() + 0.5).log_softmax(dim) * y, x, torch.randn(150, 33))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [3, 7])
+def test_few_columns_beside_many(columns, dtype):
+    x, y = torch.randn(12, 130, columns).to(dtype), torch.randn(12, 130, 1).to(dtype)
+    text = check(lambda x, y: (x * y).log_softmax(0), x, y).lowered.c
+    assert "crossed" in text
+    check(lambda x, y: ((x - y).amax(0), (x * y).argmin(0), x.cumsum(0)), x, y)

@@ -32,8 +32,8 @@ def test_rows_of_every_type(shape, dtype):
     "fn",
     [
         lambda x: x.softmax(-1),
-        lambda x: x.log_softmax(-1) + F.gelu(x),
-        lambda x: (x.var(-1), x.std(-1), x.logsumexp(-1, True) - x),
+        lambda x: (x.log_softmax(-1), F.gelu(x)),
+        lambda x: (x.var(-1), x.std(-1), x.logsumexp(-1)),
         lambda x: ((x - x.argmax(-1, True)).exp(), x.argmin(-1), (x > 0).any(-1), x.prod(-1)),
     ],
 )

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
-from fxstack_inductor.codegen.c.loops import LoopWriter, Writer, flagged
+from fxstack_inductor.codegen.c.loops import PIECE, LoopWriter, Writer, flagged
 from fxstack_inductor.codegen.c.pointwise.interleaved import InterleavedWriter, interleaved
 from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
 from fxstack_inductor.codegen.c.pointwise.tiles import TileWriter, crosses
@@ -14,6 +14,7 @@ from fxstack_inductor.codegen.c.pointwise.unrolled import too_short, unrolled
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import copies, worthwhile
+from fxstack_inductor.codegen.c.reductions.crossing import crossing
 from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop
 from fxstack_inductor.codegen.c.reductions.short_rows import ShortRowWriter, short_rows
 from fxstack_inductor.codegen.c.reductions.turned import TurnedWriter, turned
@@ -28,6 +29,8 @@ from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
 
 FEW_POINTS = 8
 """With fewer outer points than this, threads share the inner loop."""
+LANES = 8
+"""Fewer columns than this make no whole vector."""
 MIN_TEAM_POINTS = 1 << 14
 """Inner loops of this length justify a thread team per outer point, if threads cannot share outer points."""
 
@@ -135,6 +138,7 @@ def _steps_less(index: Expr, var: Var, other: Var) -> bool:
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """Return the C definition of ``kernel`` as function ``name``; ``c_source`` calls this for each kernel."""
     kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
+    kernel = _with_long_columns(kernel)
     text, conditional = _function_text(kernel, name, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
@@ -146,6 +150,19 @@ def _with_short_rows(kernel: Kernel) -> Kernel:
         return kernel
     rows = replace(kernel, outer=kernel.outer[:-1], inner=kernel.outer[-1:])
     return kernel if short_rows(rows) is None else rows
+
+
+def _with_long_columns(kernel: Kernel) -> Kernel:
+    """Return a kernel of few columns with its longest outer loop as columns, if what is contiguous along the few is copied."""
+    lengths = [loop.extent.as_int() for loop in kernel.outer]
+    if not kernel.inner or len(lengths) < 2 or lengths[-1] is None or lengths[-1] >= LANES:
+        return kernel
+    longest = max(range(len(lengths)), key=lambda k: lengths[k] or 0)
+    if (lengths[longest] or 0) < PIECE or strategy(kernel) != "columns":
+        return kernel
+    others = (*kernel.outer[:longest], *kernel.outer[longest + 1 :])
+    moved = replace(kernel, outer=(*others, kernel.outer[longest]))
+    return moved if crossing(moved) is not None and strategy(moved) == "columns" else kernel
 
 
 def _scalars(kernel: Kernel) -> frozenset[int]:

@@ -64,8 +64,7 @@ def crossing(kernel: Kernel) -> Crossing | None:
     """Return the loads of a kernel across memory that are worth copies; None without any."""
     *others, column = kernel.outer
     rows = product(loop.extent for loop in kernel.inner).as_int()
-    long = [loop for loop in others if (loop.extent.as_int() or BLOCK) >= BLOCK]
-    if rows is None or not long or (column.extent.as_int() or BLOCK) < BLOCK:
+    if rows is None or not others or (column.extent.as_int() or BLOCK) < BLOCK:
         return None
     loads = {
         k: v
@@ -73,14 +72,14 @@ def crossing(kernel: Kernel) -> Crossing | None:
         if isinstance(v, Load) and v.mask is None and not operands(v) and v.buffer not in kernel.written
         if _across(v, column.var) and all(v.index.coefficient(loop.var) != 1 for loop in kernel.inner)
     }
-    votes = Counter(loop.var for v in loads.values() for loop in long if v.index.coefficient(loop.var) == 1)
+    votes = Counter(loop.var for v in loads.values() for loop in others if v.index.coefficient(loop.var) == 1)
     if not votes:
         return None
     chosen = votes.most_common(1)[0][0]
     loads = {k: v for k, v in loads.items() if v.index.coefficient(chosen) == 1}
     dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
     each = sum(dtypes[v.buffer].itemsize for v in loads.values())
-    (along,) = (loop for loop in long if loop.var == chosen)
+    (along,) = (loop for loop in others if loop.var == chosen)
     return Crossing(kernel, along, column, loads) if rows * each * BLOCK * PIECE <= STACK else None
 
 
