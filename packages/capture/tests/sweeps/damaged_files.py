@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "interchange"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "interchange" / "tests"))
 
 from damage import Damage, problem
 

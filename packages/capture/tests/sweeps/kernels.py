@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "interchange"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "torch_facts"))
 import kernels_beside as kb
 
 UNCOUNTED = "empty strides"

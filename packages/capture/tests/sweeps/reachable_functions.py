@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "interchange"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "interchange" / "tests"))
 
 from reachable import NAMES, found
 
