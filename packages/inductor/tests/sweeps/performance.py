@@ -11,6 +11,7 @@ for time, others look for errors.
 """
 
 import argparse
+import ctypes
 import json
 import math
 import statistics
@@ -35,6 +36,17 @@ SYSTEMS = {"eager": kernels.eager, "torch": kernels.theirs, "ours": kernels.ours
 NAMES = {"eager": "eager", "torch": "torch.compile"}
 ROUNDS, SECONDS = 5, 0.03
 TOLERANCE = {"bfloat16": 0.05, "float32": 1e-3, "float64": 1e-9, "int64": 0.0}
+
+
+def keep_freed_memory():
+    """Let glibc keep all memory that a program frees.
+
+    Else the order of all allocations decides which system gets new pages in each call, and new pages can take longer than a
+    kernel: a depthwise convolution of 29 MB took 18 or 65 ms.
+    """
+    mallopt = ctypes.CDLL(None).mallopt
+    no_mapping, trim = (-4, 0), (-1, 2**31 - 1)
+    assert mallopt(*no_mapping) == mallopt(*trim) == 1
 
 
 def close(got, want, exact, dtype):
@@ -148,6 +160,7 @@ def main():
     if args.dry:
         args.count, args.elements, args.torch, args.rounds = 3, 1000, False, 1
     torch.set_num_threads(args.threads)
+    keep_freed_memory()
     lines = args.out.read_text().splitlines() if args.out and args.out.exists() else []
     records = [json.loads(line) for line in lines]
     done = {(r["seed"], r["elements"], r["threads"]) for r in records}

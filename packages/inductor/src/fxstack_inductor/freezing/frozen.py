@@ -174,10 +174,10 @@ def pack_products(state: Freezing) -> Freezing | NothingToDo:
 def pack_convolutions(state: Freezing) -> Freezing | NothingToDo:
     """Repack the constant weights of convolutions over channels-last images, as oneDNN would in each call.
 
-    >>> example("pack_convolutions", lambda x, w: torch.conv2d(x, w), (1, 8, 1, 1), (8, 8, 1, 1))
+    >>> example("pack_convolutions", lambda x, w: torch.conv2d(x, w), (1, 1, 4, 4), (1, 1, 3, 3))
     - convolution = aten.convolution(arg0_1, arg1_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
     - return convolution
-    + pack_weight = fxstack_inductor.freezing.packing.pack_weight(arg1_1, [0, 0], [1, 1], [1, 1], 1, [1, 8, 1, 1])
+    + pack_weight = fxstack_inductor.freezing.packing.pack_weight(arg1_1, [0, 0], [1, 1], [1, 1], 1, [1, 1, 4, 4])
     ...
     """
     copy = state.graph_module

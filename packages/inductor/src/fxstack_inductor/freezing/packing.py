@@ -18,6 +18,7 @@ from torch.fx import Node as FxNode
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.freezing.constants import PACKED
+from fxstack_inductor.lower.rewrites.point_products import is_product
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.bfloat16)
@@ -83,10 +84,10 @@ def pack_convolutions(graph: Graph, constant: set[FxNode]) -> int:
 
 
 def _may_pack(node: FxNode, constant: set[FxNode]) -> bool:
-    """Whether a convolution has images laid out channels last, weights that are constant, and no symbolic sizes."""
+    """Whether a convolution of more than single points has channels-last images, constant weights and no symbolic sizes."""
     x, weight, _, *_, transposed, _, _ = node.args
-    if transposed or weight not in constant or x in constant:
-        return False
+    if transposed or weight not in constant or x in constant or is_product(node):
+        return False  # the product of matrices, which is as fast, leaves the bias to the kernel behind it
     values = [x.meta["val"], weight.meta["val"], node.meta["val"]]
     return all(
         value.dim() == 4
