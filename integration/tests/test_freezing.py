@@ -186,3 +186,13 @@ def test_convolutions_with_packed_weights(name, monkeypatch):
 def write_convolution(model):
     with torch.no_grad():
         model[0].weight.mul_(0.5)
+
+
+def test_half_precision_without_instructions_for_it(monkeypatch):
+    """oneDNN refuses to pack bfloat16 on a CPU without instructions for it."""
+    monkeypatch.setattr(packing, "faster", lambda *_: True)
+    model = nn.Linear(256, 256).bfloat16().eval()
+    compiled = fxstack.compile(model, options={**OPTIONS, "raise_failures": True})
+    x = torch.ones(2, 256, dtype=torch.bfloat16)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))

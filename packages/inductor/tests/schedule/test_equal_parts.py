@@ -119,6 +119,30 @@ def with_changed_number(number, *parameters):
     return ()
 
 
+def beside_a_number(number, other, *parameters):
+    """A number that a kernel of no group reads, too."""
+    for parameter in parameters:
+        parameter.mul_(number)
+    other.mul_(number).add_(1)
+    return ()
+
+
+def with_own_numbers(other, *lists):
+    half = len(lists) // 2
+    for number, parameter in zip(lists[:half], lists[half:]):
+        parameter.mul_(number)
+    other.mul_(lists[0])
+    return ()
+
+
+def with_counted_numbers(*lists):
+    half = len(lists) // 2
+    for number, parameter in zip(lists[:half], lists[half:]):
+        number.add_(1)
+        parameter.mul_(number)
+    return ()
+
+
 @pytest.mark.parametrize(
     ("fn", "inputs", "groups"),
     [
@@ -129,6 +153,11 @@ def with_changed_number(number, *parameters):
         (by_parameters, [*tensors(4, 8), *tensors(4, 8, dtype=torch.float64)] * 2, [(4, False)] * 2),
         (by_parameters, [t.t() if k % 2 else t for k, t in enumerate(tensors(16, 4, 6))], [(4, False)] * 2),
         (with_a_number, [*tensors(1), *tensors(5, 7)], [(5, False)]),
+        (with_a_number, [*tensors(1), *tensors(5, 7), *tensors(5, 3)], [(5, False)] * 2),
+        (beside_a_number, [*tensors(1), *tensors(1, 3), *tensors(5, 7)], [(5, False)]),
+        (beside_a_number, [*tensors(1), *tensors(6, 7)], [(5, False)]),
+        (with_own_numbers, [*tensors(1, 3), *tensors(5), *tensors(5, 7)], [(5, False)]),
+        (with_counted_numbers, [*tensors(5), *tensors(5, 7)], [(5, False)]),
         (with_a_common_tensor, tensors(6, 7), []),
         (with_a_common_tensor, [*tensors(1, 1), *tensors(5, 7)], []),
         (with_factors, tensors(8, 7), [(4, False), (4, False)]),

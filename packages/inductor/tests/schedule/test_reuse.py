@@ -60,6 +60,12 @@ def two_operands(x, y):
     return (a * b).tanh() @ y + (a + b).sin() @ x
 
 
+def read_side_by_side(x, y):
+    """Two small kernels that one launch runs read a result that was written over an operand."""
+    values = (x @ y).exp()
+    return (values @ values).sum(0), values[1] + 1
+
+
 @pytest.mark.parametrize(
     ("fn", "inputs", "expected"),
     [
@@ -76,6 +82,7 @@ def two_operands(x, y):
         (lambda x, y: (x @ y).double().exp() @ y.double(), (X, Y), 0),
         (lambda x, y: x.exp() @ y, (X, Y), 0),
         (lambda x, y: ((x @ y).exp(),), (X, Y), 0),
+        (read_side_by_side, (X, Y), 1),
         (two_readers, (X, Y), 0),
         (read_later, (X, Y), 0),
         (saved_view, (X, Y), 0),

@@ -132,6 +132,8 @@ def _product(node: FxNode, constant: set[FxNode]) -> tuple[FxNode | None, FxNode
     if x in constant or _symbolic(x.meta["val"]):
         return None
     value, result = matrix.meta["val"], node.meta["val"]
+    if value.dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return None
     alike = value.dtype in DTYPES and x.meta["val"].dtype == value.dtype == result.dtype
     if not alike or value.numel() < MIN_ELEMENTS or not result.is_contiguous():
         return None

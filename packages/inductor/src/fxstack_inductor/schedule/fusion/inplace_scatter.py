@@ -106,7 +106,8 @@ def rename_buffers(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     )
     stores = tuple(replace(s, buffer=names.get(s.buffer, s.buffer)) for s in kernel.stores)
     buffers = {b.name: b for b in (replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)}
-    return replace(kernel, values=values, stores=stores, buffers=tuple(buffers.values()))
+    parts = tuple(rename_buffers(part, names) for part in kernel.parts)
+    return replace(kernel, values=values, stores=stores, buffers=tuple(buffers.values()), parts=parts)
 
 
 def is_copy_within(kernel: Kernel, names: Container[str]) -> bool:

@@ -103,7 +103,11 @@ def with_copies(
     steps: Sequence[Step], mutations: Sequence[Mutation], groups: Sequence[EqualParts]
 ) -> tuple[tuple[Step, ...], tuple[Mutation, ...]]:
     """Return the schedule of all parts: the steps and the mutations of the first parts, repeated for the others."""
-    group_of = {id(node): group for group in groups for node in group.first.tensors}
+    # Kernels of other parts may read a number in common with a group.
+    mutated = {id(mutation.target) for group in groups for mutation in group.first.mutations}
+    group_of = {
+        id(node): group for group in groups for node in group.first.tensors if not _is_common(node, mutated)
+    }
     owners = [_owner(step, group_of) for step in steps]
     last = {id(owner): place for place, owner in enumerate(owners) if owner is not None}
     renamings = {id(group): [_Renaming(group.first, part) for part in group.copies] for group in groups}
