@@ -262,7 +262,9 @@ def find_outside_tensors(tracer: TracerProtocol, mark: fx.Node, inputs: Sequence
     """Return the outside tensors that nodes after ``mark`` use, each with its fake. Tensors in ``inputs`` are
     omitted.
     """
-    input_nodes = {tracer.builder.node_of(x) for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)}
+    # A tensor that a transform has wrapped has no node yet, and is no placeholder.
+    known = [x for x in tree_leaves(inputs) if isinstance(x, torch.Tensor) and tracer.builder.is_known(x)]
+    input_nodes = set(map(tracer.builder.node_of, known))
     since = reversed(tracer.builder.nodes_since(mark))
     nodes = dict.fromkeys(used for node in since for used in node.all_input_nodes)
     values = [used.meta["val"] for used in nodes if used.op == "placeholder" and used not in input_nodes]
