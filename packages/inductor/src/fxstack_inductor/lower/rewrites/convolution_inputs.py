@@ -34,7 +34,7 @@ def copy_images(graph_module: GraphModule) -> GraphModule:
             copy = graph.call_function(CLONE, (image,), {"memory_format": torch.contiguous_format})
         copy.meta = {**image.meta, "val": image.meta["val"].contiguous()}
         node.update_arg(0, copy)
-    return make_graph_module(graph_module, graph)
+    return make_graph_module(graph_module, graph, deferred=True)
 
 
 def _needs_copy(node: FxNode) -> bool:
