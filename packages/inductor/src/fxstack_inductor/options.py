@@ -76,9 +76,10 @@ class InductorOptions:
     freezing: bool = False
     """In CPU graphs without gradients, compute once the values that depend only on parameters and buffers.
 
-    Batch norms become part of convolutions, and matrices are packed for products that are faster with packed
-    matrices, by measurement. All this is done again when a parameter's version or address has changed (writes
-    through ``.data`` are not seen). Results round differently.
+    Batch norms become part of convolutions, whose images are laid out channels last (``channels_last``) and whose weights
+    are packed; matrices are packed for products that are faster with packed matrices, by measurement. All this is done
+    again when a parameter's version or address has changed (writes through ``.data`` are not seen). Results round
+    differently.
     """
     nan_asserts: bool = False
     """Raise AssertionError if an input of a CPU graph, or a tensor that a kernel stores, has NaN or infinite elements.
