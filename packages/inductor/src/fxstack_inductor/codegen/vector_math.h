@@ -77,7 +77,21 @@ INLINED float fast_erff(float x) {
   q = t > 3.92f ? 1.0f : q;
   return t < 1.25f ? FMA(p, x, x) : __builtin_copysignf(q, x);
 }
+
+/* glibc's vector exp of doubles takes a lane at a time, twenty times as long, where any result is infinite or below 2e-308. So the argument
+   stays between -700 and the logarithm of the largest double, and the results beyond are made from what it gives. NaN stays NaN. */
+INLINED double wide_exp(double x) {
+  const double largest = 709.782712893384;
+  double low = x < -750.0 ? -750.0 : x, scale = x < -700.0 ? 1.9287498479639178e-22 : 1.0; /* exp(-50) */
+  low = x < -700.0 ? low + 50.0 : low;
+  double y = exp(low > largest ? largest : low);
+  y = x < -745.2 ? 0.0 : y; /* a product that underflows takes long */
+  return x > largest ? INFINITY : y * scale;
+}
 #ifndef FXSTACK_EXACT_MATH
+#ifdef FXSTACK_LIBMVEC
+#define exp wide_exp
+#endif
 #define expf fast_expf
 #define erff fast_erff
 #if !defined(FXSTACK_LIBMVEC) || FXSTACK_LIBMVEC < 235

@@ -3,7 +3,8 @@
 Processors convert sixteen halves in one instruction, but GCC cannot vectorise to it (``f16_load`` and
 ``f16_store`` are a dozen integer instructions each); ``read_f16`` and ``write_f16`` of ``prelude.h`` use the
 instruction. A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors; with the
-arrays, the loop between uses floats alone.
+arrays, the loop between uses floats alone. No instruction takes 16-bit elements from places apart, so that a loop
+with one such read would be no vector loop: the read gets a loop of its own.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from fxstack_inductor.codegen.c.ops import STORAGE
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var
-from fxstack_inductor.ir.kernel import Compute, Load, Store, index_operands, operands
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.kernel import Compute, Load, Reduce, Scan, Store, index_operands, operands
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 
 RUN = 512
 """Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""
+NEAR = 4
+"""Elements further apart than this are read one by one."""
 MIN_LOOP_POINTS = 8
 """Shorter loops convert their elements one by one."""
 
@@ -34,9 +37,13 @@ class Halves:
     loads: dict[int, Load]
     stores: list[Store]
     """Stores whose results become halves after the loop."""
+    far: Sequence[int] = ()
+    """The loads of elements apart, which a loop of their own reads."""
+    places: Sequence[int] = ()
+    """The values that the places of these elements are computed from."""
 
     def __bool__(self) -> bool:
-        return bool(self.loads or self.stores)
+        return bool(self.loads or self.stores or self.far)
 
     def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
         """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
@@ -47,6 +54,16 @@ class Halves:
             yield f"float half{k}[{most}] __attribute__((aligned(64)));"
             yield f"read_{STORAGE[names.dtypes[load.buffer]]}(half{k}, {source}, {count});"
             names.floats[k] = f"half{k}"
+        if self.far:
+            yield from (f"float half{k}[{most}] __attribute__((aligned(64)));" for k in self.far)
+            yield f"for (int64_t j = 0; j < {count}; j++) {{"
+            yield f"  const int64_t {self.var.name} = {first} + j;"
+            for k in self.places:
+                yield from names.declarations(k)
+            yield from [f"  half{k}[j] = {names.expression(k)};" for k in self.far]
+            yield "}"
+            names.floats.update({k: f"half{k}" for k in self.far})
+            names.skipped.update(self._only_places(names))
         for n, store in enumerate(self.stores):
             yield f"float result{n}[{most}] __attribute__((aligned(64)));"
             names.results[store] = f"result{n}"
@@ -57,8 +74,22 @@ class Halves:
             target = names.targets.get(store) or self._place(names, store.buffer, store.index, first)
             yield f"write_{STORAGE[names.dtypes[store.buffer]]}({target}, result{n}, {count});"
             del names.results[store]
-        for k in self.loads:
+        for k in (*self.loads, *self.far):
             del names.floats[k]
+        names.skipped.difference_update(self.places)
+
+    def _only_places(self, names: Names) -> set[int]:
+        """Return the values that nothing but the places of the elements apart needs."""
+        kernel = names.kernel
+        if any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
+            return set()  # another pass may need them
+        others = [v for k, v in enumerate(kernel.values) if k not in {*self.places, *self.far}]
+        needed = {a for v in others for a in operands(v)}
+        needed.update(k for s in kernel.stores for k in (s.value, *index_operands(s.index)))
+        # From the last to the first: what a value that is needed is computed from is needed, too.
+        for k in reversed(self.places):
+            needed.update(operands(kernel.values[k]) if k in needed else ())
+        return set(self.places) - needed
 
     def _place(self, names: Names, buffer: str, index: Expr, first: str) -> str:
         """Return the C address of the first element that the loop reads or writes, at point ``first``."""
@@ -92,7 +123,30 @@ def halves(
     loads = {k: v for k in computed if isinstance(v := values[k], Load) and v.mask is None}
     loads = {k: v for k, v in loads.items() if k in read or k not in copied}
     converted = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
-    return Halves(var, converted, [s for s in exclusive if fits(s, turned=s in names.targets)])
+    far, places = _far(names, var, {k: v for k, v in loads.items() if k not in names.staged}, computed, outside)
+    return Halves(var, converted, [s for s in exclusive if fits(s, turned=s in names.targets)], far, places)
+
+
+def _far(
+    names: Names, var: Var, loads: dict[int, Load], computed: Sequence[int], outside: Container[int]
+) -> tuple[list[int], list[int]]:
+    """Return the half-precision loads of elements apart, and the loop's values that their places are computed from."""
+    values = names.kernel.values
+
+    def apart(index: Expr) -> bool:
+        step = index.coefficient(var)
+        number = None if step is None else step.as_int()
+        return number is None or abs(number) > NEAR or not all(k in outside for k in index_operands(index))
+
+    far = [k for k, v in loads.items() if names.dtypes[v.buffer] in HALF_ROUNDINGS.values() and apart(v.index)]
+    places: set[int] = set()
+    waiting = [k for load in far for k in index_operands(loads[load].index)]
+    while waiting:
+        k = waiting.pop()
+        if k in computed and k not in places:
+            places.add(k)
+            waiting += operands(values[k])
+    return [k for k in far if k not in places], sorted(places)
 
 
 def _apart(names: Names, store: Store) -> bool:

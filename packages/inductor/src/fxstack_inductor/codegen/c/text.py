@@ -33,6 +33,8 @@ class Names:
         """The variable of the position in these rows: ``j``, or a loop that the rows cover completely."""
         self.floats: dict[int, str] = {}
         """The arrays over ``j`` with half-precision elements that were converted before the loop, by load."""
+        self.skipped: set[int] = set()
+        """The values that a loop does not need, because one before it has read what they are the places of."""
         self.results: dict[Store, str] = {}
         """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
         self.targets: dict[Store, str] = {}
@@ -135,8 +137,9 @@ class Names:
         ]
 
     def declarations(self, position: int) -> list[str]:
-        """Return the declaration of a value; constants need none."""
-        return [] if isinstance(self.kernel.values[position], Constant) else [self.declare(position)]
+        """Return the declaration of a value; constants, and values that the loop does not need, have none."""
+        constant = isinstance(self.kernel.values[position], Constant)
+        return [] if constant or position in self.skipped else [self.declare(position)]
 
     def expression(self, position: int) -> str:
         """Return the C expression of a value; reductions and scans have none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fxstack_inductor.ir.expr import ZERO, Expr
-from fxstack_inductor.ir.nodes import Body, Call, Computed, Layout, Pointwise, Reduction
+from fxstack_inductor.ir.expr import ZERO, Expr, product
+from fxstack_inductor.ir.nodes import Body, Call, Computed, Layout, Node, Pointwise, Read, Reduction, walk
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.schedule.fusion.inlining import reads_in_parts
@@ -17,6 +17,17 @@ SLOW_SCANS = frozenset({"logaddexp"})
 """Scans whose steps take many cycles, each of which waits for the one before."""
 VECTOR = 8
 """Loops of fewer points than this make no vectors."""
+KEPT_COLUMNS, KEPT = 64, 3 << 17
+"""The fewest columns of a tile, and the most bytes of the values that a kernel keeps for a later pass over the tile."""
+FUNCTION, SCAN_STEP, FAR_READ = 3, 50, 5
+"""What a slow function, a step of a slow scan, and a read at a place from memory take, in elements moved to or from memory.
+
+A vector has half as many elements of 8 bytes as of 4, and a function of them takes more steps: both take long about as long.
+"""
+STORED = 4
+"""What a tensor in memory takes in place of a second computation, in elements moved: a store, loads, with room for the guess."""
+ROW = 4096
+"""The most bytes of a row in which a read at a place from memory finds its element in the first-level cache."""
 
 
 def _keeps_scans_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
@@ -101,6 +112,98 @@ def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right:
     return None
 
 
+def _keeps_slow_functions_in_one_pass(
+    fusion: FusionState, merged: Group, left: Group, right: Group
+) -> Refusal | None:
+    """Refuse, on a CPU, a merge after which slow functions are computed in several passes, if the kernel cannot keep their values.
+
+    A kernel keeps the values of all reduced elements of a tile, if they fit into a cache.
+    """
+    inner = merged.inner or frozenset()
+    if fusion.program.many_threads or not inner or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    points = product(v.extent or 1 for v in inner).as_int()
+    if points is None:
+        return None
+    before: dict[Computed, frozenset[int]] | None = None
+    for node, passes in _passes(fusion, merged).items():
+        if len(passes) < 2 or points * KEPT_COLUMNS * node.dtype.itemsize <= KEPT:
+            continue
+        if (len(passes) - 1) * _slow_work(fusion, merged, node) < STORED:
+            continue
+        before = before or {**_passes(fusion, left), **_passes(fusion, right)}
+        if len(before[node]) < len(passes) and _direction(merged, _accesses(fusion, merged, merged)) <= 0:
+            return Refusal("slow functions in several passes", node.name)
+    return None
+
+
+def _passes(fusion: FusionState, group: Group) -> dict[Computed, frozenset[int]]:
+    """Return the passes over the inner loops that compute each tensor of ``group`` but its reductions' results.
+
+    A pass needs what its reductions take in and what is stored in it.
+    """
+    order = sorted(group.placed, key=lambda n: fusion.position[id(n)])
+    first: dict[Node, int] = {}
+    for node in order:
+        inside = [r.node for r in fusion.reads(node) if r.node in first]
+        first[node] = max((first[n] + isinstance(n, Reduction) for n in inside), default=0)
+    found: dict[Node, set[int]] = {node: set() for node in order}
+    for node in reversed(order):
+        stored = not group.placed.keys() >= set(fusion.usage.readers.get(node, ())) - fusion.inlined
+        if isinstance(node, Reduction) or stored or node in fusion.usage.required:
+            found[node].add(first[node])
+        for read in fusion.reads(node):
+            if read.node in found:
+                found[read.node] |= {first[node]} if isinstance(node, Reduction) else found[node]
+    return {n: frozenset(p) for n, p in found.items() if isinstance(n, Computed) and not isinstance(n, Reduction)}
+
+
+def _slow_work(fusion: FusionState, group: Group, node: Computed) -> int:
+    """Return what it takes to compute an element of ``node`` in ``group``, in elements moved to or from memory."""
+    seen: set[Node] = set()
+    waiting: list[Node] = [node]
+    work = 0
+    while waiting:
+        tensor = waiting.pop()
+        inside = tensor in group.placed or tensor in fusion.inlined
+        if tensor in seen or not inside or isinstance(tensor, Reduction) or not isinstance(tensor, Computed):
+            continue
+        seen.add(tensor)
+        waiting += [read.node for read in tensor.reads]
+        work += sum(FUNCTION for part in walk(tensor.body) if _is_slow(part))
+        work += sum(FAR_READ for part in walk(tensor.body) if _is_far(part))
+        work += SCAN_STEP if isinstance(tensor, Scan) and tensor.op in SLOW_SCANS else 0
+    return work
+
+
+def _is_far(body: Body) -> bool:
+    """Whether this reads an element at a place from memory."""
+    return isinstance(body, Read) and not all(map(is_known, body.coords))
+
+
+def _keeps_far_reads_apart(
+    fusion: FusionState, merged: Group, left: Group, right: Group
+) -> Refusal | None:
+    """Refuse, on a CPU, reads at places from memory within long rows beside reductions across these rows.
+
+    Such a kernel goes through all rows tile by tile, so that each tile reads from all of the rows.
+    """
+    inner = merged.inner or frozenset()
+    if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
+        return None
+    for node in merged.placed:
+        if not isinstance(node, Pointwise) or inner.isdisjoint(merged.placed[node].variables):
+            continue
+        if not fusion.has(node, _is_far):
+            continue
+        place = _place(node.layout, merged.placed[node].coords)
+        last = next((v for v in merged.space if place.coefficient(v) == 1), None)
+        row = None if last is None or last.extent is None else last.extent.as_int()
+        if row is not None and last not in inner and row * node.dtype.itemsize > ROW:
+            return Refusal("reads at places from memory beside a reduction across memory", node.name)
+    return None
+
+
 def _reads_along(fusion: FusionState, merged: Group, node: Pointwise) -> bool:
     """Whether ``node`` reads something that changes along the inner loops of ``merged``, or at unknown places."""
     for read in fusion.reads(node):
@@ -155,5 +258,7 @@ CPU_RULES = (
     _keeps_slow_functions_apart,
     _keeps_directions_apart,
     _keeps_repeats_apart,
+    _keeps_slow_functions_in_one_pass,
+    _keeps_far_reads_apart,
 )
 """The requirements of a merge on a CPU, in order."""
