@@ -19,7 +19,10 @@ def functions():
         f"{{ for (int64_t i = 0; i < n; i++) y[i] = fast_{name}(x[i]); }}"
         for name in REFERENCES
     ]
-    names = {f"{name}_all": 3 for name in REFERENCES}
+    loops += [
+        "void exp_all(const double* x, double* y, int64_t n) { for (int64_t i = 0; i < n; i++) y[i] = wide_exp(x[i]); }"
+    ]
+    names = {f"{name}_all": 3 for name in [*REFERENCES, "exp"]}
     return load_functions("\n".join([PRELUDE, *loops]), names, FAST)
 
 
@@ -51,3 +54,16 @@ def test_signed_zero_infinity_and_nan(functions, name):
     want = torch.tensor(REFERENCES[name](x.double().numpy())).float()
     torch.testing.assert_close(y, want, rtol=0, atol=0, equal_nan=True)
     assert (y.signbit() == want.signbit())[:4].all()
+
+
+def test_exponentials_of_doubles_end_as_eagers(functions):
+    edges = [-746.0, -745.2, -745.1, -720.0, -700.0, 0.0, -0.0, 709.78, 709.79, 1e300]
+    x = torch.cat(
+        [torch.linspace(-760, 720, 1_000_003, dtype=torch.float64), torch.tensor(edges, dtype=torch.float64)]
+    )
+    y = torch.empty_like(x)
+    functions["exp_all"](x.data_ptr(), y.data_ptr(), x.numel())
+    torch.testing.assert_close(y, x.exp(), rtol=1e-15, atol=1e-323)
+    ends = torch.tensor([torch.inf, -torch.inf, torch.nan], dtype=torch.float64)
+    functions["exp_all"](ends.data_ptr(), y.data_ptr(), 3)
+    torch.testing.assert_close(y[:3], ends.exp(), rtol=0, atol=0, equal_nan=True)

@@ -354,3 +354,27 @@ def test_a_result_that_repeats_a_reduction_across_memory_is_no_part_of_it():
     assert "a result that repeats a reduction" in refusals(compiled)
     assert fused(check(lambda x: x * x.sum(0), x))
     assert fused(check(lambda x: (x.sum(1, True).expand(60, 40) * 2).exp(), x))
+
+
+def test_slow_functions_are_computed_in_one_pass_over_many_rows():
+    x = torch.randn(5000, 70)
+    compiled = check(lambda x: x.sin().tanh().std(0), x)
+    assert "slow functions in several passes" in refusals(compiled)
+    assert fused(check(lambda x: x.sin().tanh().std(0), x[:500]))  # the kernel keeps the values of a tile
+    assert fused(check(lambda x: x.sin().tanh().sum(0), x))
+    assert fused(check(lambda x: (x * 2).std(0), x))
+
+
+def test_steps_of_a_slow_scan_are_computed_once():
+    compiled = check(lambda x: (lambda y: y - y.mean(0))(x.logcumsumexp(0)), torch.randn(5000, 70))
+    assert "slow functions in several passes" in refusals(compiled)
+
+
+def test_far_reads_in_long_rows_are_no_part_of_a_reduction_across_the_rows():
+    def f(x, order):
+        y = x[:, order]
+        return y - y.amax(0)
+
+    compiled = check(f, torch.randn(40, 2000), torch.randperm(2000))
+    assert "reads at places from memory beside a reduction across memory" in refusals(compiled)
+    assert fused(check(f, torch.randn(40, 500), torch.randperm(500)))

@@ -123,7 +123,9 @@ def halves(
     loads = {k: v for k in computed if isinstance(v := values[k], Load) and v.mask is None}
     loads = {k: v for k, v in loads.items() if k in read or k not in copied}
     converted = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
-    far, places = _far(names, var, {k: v for k, v in loads.items() if k not in names.staged}, computed, outside)
+    far, places = _far(
+        names, var, {k: v for k, v in loads.items() if k not in names.staged}, computed, outside
+    )
     return Halves(var, converted, [s for s in exclusive if fits(s, turned=s in names.targets)], far, places)
 
 
@@ -138,7 +140,9 @@ def _far(
         number = None if step is None else step.as_int()
         return number is None or abs(number) > NEAR or not all(k in outside for k in index_operands(index))
 
-    far = [k for k, v in loads.items() if names.dtypes[v.buffer] in HALF_ROUNDINGS.values() and apart(v.index)]
+    far = [
+        k for k, v in loads.items() if names.dtypes[v.buffer] in HALF_ROUNDINGS.values() and apart(v.index)
+    ]
     places: set[int] = set()
     waiting = [k for load in far for k in index_operands(loads[load].index)]
     while waiting:

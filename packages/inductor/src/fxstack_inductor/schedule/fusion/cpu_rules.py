@@ -155,7 +155,9 @@ def _passes(fusion: FusionState, group: Group) -> dict[Computed, frozenset[int]]
         for read in fusion.reads(node):
             if read.node in found:
                 found[read.node] |= {first[node]} if isinstance(node, Reduction) else found[node]
-    return {n: frozenset(p) for n, p in found.items() if isinstance(n, Computed) and not isinstance(n, Reduction)}
+    return {
+        n: frozenset(p) for n, p in found.items() if isinstance(n, Computed) and not isinstance(n, Reduction)
+    }
 
 
 def _slow_work(fusion: FusionState, group: Group, node: Computed) -> int:
@@ -181,9 +183,7 @@ def _is_far(body: Body) -> bool:
     return isinstance(body, Read) and not all(map(is_known, body.coords))
 
 
-def _keeps_far_reads_apart(
-    fusion: FusionState, merged: Group, left: Group, right: Group
-) -> Refusal | None:
+def _keeps_far_reads_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Refuse, on a CPU, reads at places from memory within long rows beside reductions across these rows.
 
     Such a kernel goes through all rows tile by tile, so that each tile reads from all of the rows.
