@@ -115,7 +115,7 @@ def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right:
 def _keeps_slow_functions_in_one_pass(
     fusion: FusionState, merged: Group, left: Group, right: Group
 ) -> Refusal | None:
-    """Refuse, on a CPU, a merge after which slow functions are computed in several passes, if the kernel cannot keep their values.
+    """Refuse, on a CPU, a merge after which several passes compute slow functions whose values the kernel cannot keep.
 
     A kernel keeps the values of all reduced elements of a tile, if they fit into a cache.
     """
