@@ -149,7 +149,8 @@ def _columns(fusion: FusionState, group: Group) -> int:
         return 0
     if any(_is_across(place, column) and any(place.coefficient(v) == 1 for v in outer) for place in places):
         return PIECE
-    size, found = ONE, column
+    size = ONE
+    found: Var | None = column
     while found is not None:
         size, outer = size * (found.extent or ONE), [var for var in outer if var != found]
         found = next((v for v in outer if all(_goes_on(p, v, column, size) for p in places)), None)
