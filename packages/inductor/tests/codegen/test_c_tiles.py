@@ -94,3 +94,55 @@ def test_windows_are_vectors():
         lambda x: torch.nn.functional.max_pool2d(x.clamp(-1, 1), 3, 1, 1), torch.randn(2, 3, 20, 40)
     )
     assert "FUNCTION_BEGIN STRAIGHT" in compiled.lowered.c
+
+
+def across(x):
+    """Return a tensor of the values of ``x`` whose columns are contiguous."""
+    return x.t().contiguous().t()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(33, 17), (64, 96), (130, 75)])
+def test_stores_across(dtype, shape):
+    x, y = ((torch.rand(shape) * 100 - 50).to(dtype) for _ in range(2))
+    turned(lambda x, y: (x.clone(), torch.maximum(x, y)), x, across(y))
+    compiled = check(lambda x, y: (torch.maximum(x, y), y.clone()), x, across(y))
+    assert "joined" in compiled.lowered.c
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("step", [2, 3])
+def test_elements_across_that_lie_apart(dtype, step):
+    x, y = (torch.rand(n, 45) * 100 - 50 for n in (50, 50 * step))
+    turned(lambda x, y: torch.maximum(x, y), x.to(dtype), y.t().contiguous().t().to(dtype)[::step])
+
+
+@pytest.mark.parametrize("shift", [3, -9])
+def test_rows_that_wrap_around(shift):
+    x, y, z = torch.randn(40, 70), torch.randn(40, 70), torch.randn(40, 70)
+    turned(lambda x, y: x + y.roll(shift, 0), x, across(y))
+    turned(lambda x, y: (x + y.roll(shift, 0)).exp(), x, across(torch.randn(80, 70))[::2])
+    compiled = check(lambda x, y, z: x.roll((shift, 5), (0, 1)) + y.roll(2, 0) * z, x, across(y), across(z))
+    assert "remainder" not in compiled.lowered.c.partition("void kernel_0")[2]
+
+
+def test_stores_across_beside_conditions_on_rows():
+    x, y = torch.randn(2, 3, 40, 24), torch.randn(2, 3, 24, 40).transpose(2, 3)
+    fn = lambda x, y: (torch.nn.functional.avg_pool2d(x, 3, 1, 1) + y, y * 2, torch.cat([y, x], 2))
+    check(fn, x, y)
+    check(lambda x, y: (torch.nn.functional.pad(x, (2, 1, 1, 3)), y + x), x, y)
+
+
+def test_stores_across_of_symbolic_sizes():
+    others = [(torch.randn(s), across(torch.randn(s))) for s in ((3, 100), (64, 64), (41, 2))]
+    fn = lambda x, y: (x + y, x * 2, y * 3)
+    check(fn, torch.randn(20, 30), across(torch.randn(20, 30)), symbolic=True, others=others)
+
+
+def test_operands_across_that_are_overwritten():
+    def fn(x, y):
+        y.mul_(x + 1)
+        x.add_(y)
+        return x - y
+
+    check(fn, torch.randn(40, 70), across(torch.randn(40, 70)))

@@ -378,3 +378,25 @@ def test_far_reads_in_long_rows_are_no_part_of_a_reduction_across_the_rows():
     compiled = check(f, torch.randn(40, 2000), torch.randperm(2000))
     assert "reads at places from memory beside a reduction across memory" in refusals(compiled)
     assert fused(check(f, torch.randn(40, 500), torch.randperm(500)))
+def test_short_rows_are_no_part_of_a_reduction_across_long_columns():
+    x, column = torch.randn(9, 30, 14), torch.randn(9, 30, 1)
+    rule = "a reduction of long columns beside short rows"
+    assert rule in refusals(check(lambda x, c: (x.amin(0), x - c), x, column))
+    assert rule in refusals(check(lambda x, y: (x.cumsum(0), x - y), x, torch.randn(9, 30, 17)[..., :14]))
+    assert rule in refusals(check(lambda x, c: x[:3].softmax(0) * c[:3], x, column))
+    assert fused(check(lambda x: (x.amin(0), x - 1), x))
+    assert fused(check(lambda x, c: (x.amin(0), x - c), torch.randn(9, 30, 96), column))
+
+
+def test_operands_along_a_third_loop_are_no_part_of_a_reduction_across_long_columns():
+    x, y = torch.randn(9, 96, 120), torch.randn(9, 120, 96)
+    compiled = check(lambda x, y: x * x.amax(0) + y.transpose(1, 2), x, y)
+    assert "a reduction of long columns beside short rows" in refusals(compiled)
+    assert fused(check(lambda x, y: (x + y.transpose(1, 2)).softmax(0), x, y))
+
+
+def test_short_rows_are_part_of_a_reduction_that_they_cost_little():
+    x, column = torch.randn(9, 30, 14), torch.randn(9, 30, 1)
+    assert fused(check(lambda x, c: (x[:3].amin(0), x[:3] - c[:3]), x, column))
+    assert fused(check(lambda x, c: (x.sum(0), (x * c).sum(0)), x, column))
+    assert fused(check(lambda x, c: x.mean(0) + c[0], x, column))

@@ -269,8 +269,8 @@ static inline void transpose_4x4_uint64_t(const uint64_t* src, int64_t from, uin
     *(word4*)(dst + (k + 2) * to) = PAIR(b[k], b[k + 2], 2, 3, 6, 7);
   }
 }
-/* Blocks go along ``columns`` last: both halves of a cache line are read before it is evicted. The last block of a side that is no multiple
-   of N begins earlier, over elements that are already there. */
+/* Blocks go first along the lines of the side whose lines lie further apart: both halves of a cache line are used before it is evicted. The
+   last block of a side that is no multiple of N begins earlier, over elements that are already there. */
 #define TRANSPOSE_BLOCKS(T, N) \
   static inline void transpose_##T(const T* src, int64_t from, T* dst, int64_t to, int64_t rows, int64_t columns) { \
     if (rows < N || columns < N) { \
@@ -278,11 +278,13 @@ static inline void transpose_4x4_uint64_t(const uint64_t* src, int64_t from, uin
         for (int64_t j = 0; j < columns; j++) dst[i * to + j] = src[j * from + i]; \
       return; \
     } \
-    for (int64_t n = 0; n < columns; n += N) { \
-      const int64_t j = n < columns - N ? n : columns - N; \
-      for (int64_t m = 0, i; i = m < rows - N ? m : rows - N, m < rows; m += N) \
+    const int reads = from > to; \
+    const int64_t most = reads ? columns : rows, least = reads ? rows : columns; \
+    for (int64_t n = 0; n < most; n += N) \
+      for (int64_t m = 0; m < least; m += N) { \
+        const int64_t a = n < most - N ? n : most - N, b = m < least - N ? m : least - N, i = reads ? b : a, j = reads ? a : b; \
         transpose_##N##x##N##_##T(src + j * from + i, from, dst + i * to + j, to); \
-    } \
+      } \
   }
 TRANSPOSE_BLOCKS(uint16_t, 8) TRANSPOSE_BLOCKS(uint32_t, 8) TRANSPOSE_BLOCKS(uint64_t, 4)
 #else

@@ -9,7 +9,7 @@ values are gone.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -49,7 +49,24 @@ def segments(kernel: Kernel) -> list[Kernel]:
     size = None if loop is None else loop.extent.as_int()
     if loop is None or size is None:
         return [kernel]
-    cuts = sorted({cut for cut in _cuts(kernel, loop.var) if 0 < cut < size})
+    return _parts(kernel, loop, size, _cuts(kernel, loop.var))
+
+
+def wraps(kernel: Kernel, loop: Loop) -> list[Kernel]:
+    """Return ``kernel`` as parts, one for each range of ``loop`` in which the remainders in the indices of loads only count up.
+
+    A kernel whose loads have no such remainders stays whole.
+    """
+    size = loop.extent.as_int()
+    indices = [value.index for value in kernel.values if isinstance(value, Load)]
+    if size is None:
+        return [kernel]
+    return _parts(kernel, loop, size, (cut for index in indices for cut in _atom_cuts(index, loop.var)))
+
+
+def _parts(kernel: Kernel, loop: Loop, size: int, found: Iterable[int]) -> list[Kernel]:
+    """Return ``kernel`` with ``loop``, of ``size`` points, divided at the points ``found``; whole if they are too many."""
+    cuts = sorted({cut for cut in found if 0 < cut < size})
     # Each part repeats the body of the loop, so many parts cost compile time and instruction cache.
     if not cuts or len(cuts) >= MAX_PARTS:
         return [kernel]
@@ -57,10 +74,10 @@ def segments(kernel: Kernel) -> list[Kernel]:
 
 
 def _part(kernel: Kernel, loop: Loop, start: int, stop: int) -> Kernel:
-    """Return ``kernel`` for the values ``start`` to ``stop`` of its last outer loop."""
+    """Return ``kernel`` for the values ``start`` to ``stop`` of the outer loop ``loop``."""
     extent = integer(stop - start)
     var = Var(loop.var.name, VarKind.LOOP, extent)
-    outer = (*kernel.outer[:-1], Loop(var, extent))
+    outer = tuple(Loop(var, extent) if other is loop else other for other in kernel.outer)
     return _substitute(replace(kernel, outer=outer), {loop.var: of_atom(var) + start}, {})
 
 

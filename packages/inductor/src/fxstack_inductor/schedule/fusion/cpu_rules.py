@@ -3,9 +3,10 @@
 # ruff: noqa: ARG001 - every fusion rule has the same signature
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
-from fxstack_inductor.ir.expr import ZERO, Expr, product
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, product
 from fxstack_inductor.ir.nodes import Body, Call, Computed, Layout, Node, Pointwise, Read, Reduction, walk
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
@@ -28,6 +29,13 @@ STORED = 4
 """What a tensor in memory takes in place of a second computation, in elements moved: a store, loads, with room for the guess."""
 ROW = 4096
 """The most bytes of a row in which a read at a place from memory finds its element in the first-level cache."""
+
+LONG = 80
+"""Loops of fewer columns than this are short: much of a row is in no whole vector."""
+PIECE = 64
+"""The columns of a tile that copies operands which are contiguous along a third loop."""
+STREAMS = 8
+"""A processor fetches fewer streams than this ahead of short rows."""
 
 
 def _keeps_scans_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
@@ -202,6 +210,64 @@ def _keeps_far_reads_apart(fusion: FusionState, merged: Group, left: Group, righ
         if row is not None and last not in inner and row * node.dtype.itemsize > ROW:
             return Refusal("reads at places from memory beside a reduction across memory", node.name)
     return None
+def _keeps_columns_long(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, elementwise results whose operands divide the columns of a reduction across memory into short rows.
+
+    The vector loop would go over such a row, and the kernel would step through memory by pieces of a row.
+    """
+    if fusion.program.many_threads or _columns(fusion, merged) >= LONG:
+        return None
+    for group, other in ((left, right), (right, left)):
+        beside = all(isinstance(node, Pointwise) for node in other.placed)
+        if beside and _columns(fusion, group) >= LONG and _costs_more(fusion, merged, group, other):
+            return Refusal("a reduction of long columns beside short rows", next(iter(group.placed)).name)
+    return None
+
+
+def _costs_more(fusion: FusionState, merged: Group, group: Group, other: Group) -> bool:
+    """Whether short rows cost the reductions in ``group`` more than a second pass over the operands of ``other``.
+
+    A few streams through memory are fast in short rows, too.
+    """
+    if any(fusion.has(node, _is_slow) for node in group.placed):
+        return True
+    length = product(var.extent or ONE for var in merged.inner or ()).as_int()
+    full = any(merged.placed[node].variables == frozenset(merged.space) for node in other.placed)
+    return full and (length is None or length >= STREAMS)
+
+
+def _columns(fusion: FusionState, group: Group) -> int:
+    """Return the number of columns, neighbours in memory, that one loop of ``group`` goes over.
+
+    The number is 0 for inner loops along memory, and without inner loops. Loops of unknown length count as ``LONG``.
+    """
+    inner = group.inner or frozenset()
+    outer = [var for var in group.space if var not in inner]
+    places = [_place(*access) for access in _accesses(fusion, group, group)]
+    counts = Counter(var for place in places for var in group.space if place.coefficient(var) == 1)
+    column = max(group.space, key=lambda var: counts[var], default=None)
+    if column is None or column in inner or not inner:
+        return 0
+    if any(_is_across(place, column) and any(place.coefficient(v) == 1 for v in outer) for place in places):
+        return PIECE
+    size = ONE
+    found: Var | None = column
+    while found is not None:
+        size, outer = size * (found.extent or ONE), [var for var in outer if var != found]
+        found = next((v for v in outer if all(_goes_on(p, v, column, size) for p in places)), None)
+    return LONG if (number := size.as_int()) is None else number
+
+
+def _is_across(place: Expr, column: Var) -> bool:
+    """Whether ``place`` jumps from column to column."""
+    step = place.coefficient(column)
+    return step is not None and step.as_int() not in {0, 1}
+
+
+def _goes_on(place: Expr, var: Var, column: Var, size: Expr) -> bool:
+    """Whether a step of ``var`` moves ``place`` as far as ``size`` steps of ``column``."""
+    step, beyond = place.coefficient(column), place.coefficient(var)
+    return step is not None and beyond is not None and beyond == step * size
 
 
 def _reads_along(fusion: FusionState, merged: Group, node: Pointwise) -> bool:
@@ -260,5 +326,6 @@ CPU_RULES = (
     _keeps_repeats_apart,
     _keeps_slow_functions_in_one_pass,
     _keeps_far_reads_apart,
+    _keeps_columns_long,
 )
 """The requirements of a merge on a CPU, in order."""

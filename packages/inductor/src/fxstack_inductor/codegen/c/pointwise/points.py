@@ -94,6 +94,8 @@ class PointsWriter(LoopWriter):
         writer.names.apart = self.names.apart
         writer.names.conditional = self.names.conditional
         writer.names.staged = dict(self.names.staged)
+        stores = zip(self.kernel.stores, kernel.stores, strict=True)
+        writer.names.targets = {here: self.names.targets[s] for s, here in stores if s in self.names.targets}
         return writer
 
     def decided(self, write: Callable[[Self], None], depth: int | None = None) -> None:

@@ -7,44 +7,45 @@ vector loop reads along memory.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
 from fxstack_inductor.codegen.c.ranges import Range, ranges
+from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, integer
-from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
-from fxstack_inductor.schedule.condition_splits import invariant_condition, segments
+from fxstack_inductor.ir.expr import integer
+from fxstack_inductor.ir.kernel import Kernel, Loop
+from fxstack_inductor.schedule.condition_splits import MAX_PARTS, invariant_condition, segments, wraps
 
 SIDE = 64
 """Rows and columns of a tile: enough for the prefetcher; with 4-byte elements, half a first-level cache."""
 SMALL_SIDE = 32
-"""Rows and columns of a tile if several tensors are transposed."""
+"""Rows and columns of a tile if several tensors are transposed, or the elements of one lie apart."""
 MIN_LOOP_POINTS = 8
 """Shorter loops are not worth a transposition."""
 MAX_TRANSPOSED = 8
-"""The largest number of transposed tensors; others are read in place."""
+"""The largest number of transposed tensors; others are read and written in place."""
 
 
-def crossing(kernel: Kernel) -> Var | None:
-    """Return the loop along which most loads that cross the last loop are contiguous; None without any."""
+def crossing(kernel: Kernel) -> Copies | None:
+    """Return the accesses that cross the last loop and run along one other loop, most of them; None without any."""
     if len(kernel.outer) < 2 or kernel.inner:
         return None
-    last = kernel.outer[-1].var
-    votes: Counter[Var] = Counter()
-    for value in kernel.values:
-        if isinstance(value, Load) and value.mask is None:
-            votes.update(v for v in _along(value.index, kernel) if _across(value.index, last))
-    if not votes:
+    *others, last = kernel.outer
+    if not _long(last):
         return None
-    chosen = votes.most_common(1)[0][0]
-    return chosen if _long(chosen) and _long(last) else None
+    found = [copies(kernel, last, loop) for loop in others if _long(loop)]
+    chosen = max(found, key=_count, default=None)
+    return chosen.most(MAX_TRANSPOSED) if chosen else None
 
 
-def _long(var: Var) -> bool:
+def _count(found: Copies | None) -> int:
+    """Return the number of accesses that go through copies."""
+    return len(found.loads) + len(found.stores) if found else 0
+
+
+def _long(loop: Loop) -> bool:
     """Whether a loop is worth a transposition; one of unknown length is."""
-    extent = None if var.extent is None else var.extent.as_int()
+    extent = loop.extent.as_int()
     return extent is None or extent >= MIN_LOOP_POINTS
 
 
@@ -54,59 +55,63 @@ def _side(loop: Loop, most: int) -> int:
     return most if extent is None else min(extent, most)
 
 
-def _along(index: Expr, kernel: Kernel) -> list[Var]:
-    """Return the outer loops, except the last, along which ``index`` is contiguous."""
-    return [loop.var for loop in kernel.outer[:-1] if index.coefficient(loop.var) == 1]
+def tile_parts(kernel: Kernel) -> list[Kernel]:
+    """Return ``kernel`` as parts of its last loop, or of another loop if more accesses cross between the wraps of that loop."""
+    best = segments(kernel)
+    for loop in kernel.outer[:-1]:
+        parts = [part for rows in wraps(kernel, loop) for part in segments(rows)]
+        if len(parts) < MAX_PARTS and _most(parts) > _most(best):
+            best = parts
+    return best
 
 
-def _across(index: Expr, last: Var) -> bool:
-    """Whether ``index`` jumps from point to point of the last loop."""
-    step = index.coefficient(last)
-    return step is not None and step.as_int() not in {0, 1}
+def _most(parts: list[Kernel]) -> int:
+    return max(_count(crossing(part)) for part in parts)
 
 
 def crosses(kernel: Kernel) -> bool:
-    """Whether loads cross the last loop, or a part of it between two changes of a condition."""
-    return any(crossing(part) is not None for part in segments(kernel))
+    """Whether an access crosses the last loop, in the kernel or in one of its parts."""
+    return any(crossing(part) is not None for part in tile_parts(kernel))
 
 
 class TileWriter(PointsWriter):
     """Writes the body of one tiled function."""
 
     def tiles(self) -> None:
-        """Write the tiles of each part of the last loop; a part without crossing loads needs none."""
-        parts = segments(self.kernel)
+        """Write the tiles of each part; a part without crossing accesses needs none."""
+        parts = tile_parts(self.kernel)
         if len(parts) == 1:
             self.tiled()
         else:
             self._apart(parts, lambda part: part.points() if crossing(part.kernel) is None else part.tiled())
 
     def tiled(self) -> None:
-        """Write loops over tiles; a tile copies the crossing tensors transposed, and then computes its elements."""
-        row_var = crossing(self.kernel)
-        assert row_var is not None
-        column = self.kernel.outer[-1]
-        (row,) = (loop for loop in self.kernel.outer if loop.var == row_var)
-        others = [loop for loop in self.kernel.outer[:-1] if loop.var != row_var]
-        turned = self._turned(row, column)
-        side = SIDE if len(turned) == 1 else SMALL_SIDE
-        tile, width = _side(row, side), _side(column, side)
-        sides = (("row", row, tile), ("column", column, width))
-        steps = [Range(name, loop, str(size), integer(size)) for name, loop, size in sides]
-        self._share([*ranges(others), *steps])
-        for name, loop, size in sides:
+        """Write loops over tiles; a tile reads, and writes, the crossing tensors through transposed copies."""
+        found = crossing(self.kernel)
+        assert found is not None
+        row, column = found.inner, found.row
+        others = [loop for loop in self.kernel.outer[:-1] if loop is not row]
+        single = _count(found) == 1 and all(step == 1 for _, step in found.loads.values())
+        side = SIDE if single else SMALL_SIDE
+        height, width = _side(row, side), _side(column, side)
+        sides = (("row", "rows", row, height), ("tile", "width", column, width))
+        self._share(
+            [*ranges(others), *(Range(name, loop, str(size), integer(size)) for name, _, loop, size in sides)]
+        )
+        for name, count, loop, size in sides:
             rest = f"{c_index(loop.extent)} - {name}"
-            self.out.line(f"const int64_t {name}s = {rest} < {size} ? {rest} : {size};")
-        for position, load in turned.items():
-            self._copy(position, load, row, column, width)
+            self.out.line(f"const int64_t {count} = {rest} < {size} ? {rest} : {size};")
+        self.out.write_lines(found.enter(self.names, "row", "rows", (height, width)))
         if invariant_condition(self.kernel, self._needed()) is None:
-            with self.out.block(f"if (rows == {tile} && columns == {width})"):
-                self._tile(row, column, str(tile), str(width), width)
+            with self.out.block(f"if (rows == {height} && width == {width})"):
+                self._tile(row, column, str(height), str(width), width)
             self.out.open("else")
         else:
             self.out.open("")
-        self._tile(row, column, "rows", "columns", width)
-        self.out.close(3 + len(others))
+        self._tile(row, column, "rows", "width", width)
+        self.out.close()
+        self.out.write_lines(found.leave(self.names, "row", "rows", width))
+        self.out.close(2 + len(others))
 
     def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
         """Write the elements of one tile; constant sizes let the compiler use whole vectors."""
@@ -118,29 +123,9 @@ class TileWriter(PointsWriter):
         """Write the elements of one row of a tile."""
         needed, stores = self._needed(), self.kernel.stores
         conversions = halves(self.names, column.var, needed, stores, ())
-        with self._converted(conversions, "column", columns, str(most)):
+        with self._converted(conversions, "tile", columns, str(most)):
             self.out.line(self.simd)
             with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):
-                self.out.line(f"const int64_t {column.var.name} = column + j;")
+                self.out.line(f"const int64_t {column.var.name} = tile + j;")
                 self._values(needed)
                 self._stores(stores)
-
-    def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
-        """Return the loads across the last loop, by position, that tiles copy into ``turned`` arrays."""
-        turned: dict[int, Load] = {}
-        for k in self._needed():
-            value = self.kernel.values[k]
-            if not isinstance(value, Load) or value.mask is not None or operands(value):
-                continue
-            across = _across(value.index, column.var)
-            if across and value.index.coefficient(row.var) == 1 and len(turned) < MAX_TRANSPOSED:
-                turned[k] = value
-        return turned
-
-    def _copy(self, position: int, value: Load, row: Loop, column: Loop, width: int) -> None:
-        """Write the transposed copy of one load into a stack array, from which the tile then reads."""
-        step = value.index.coefficient(column.var)
-        first = value.index.subs({row.var: ZERO, column.var: ZERO})
-        assert step is not None
-        start = f"{c_index(first)} + row + column * ({c_index(step)})"
-        self.out.write_lines(self.names.turn(position, start, step, (SIDE, width), ("rows", "columns")))

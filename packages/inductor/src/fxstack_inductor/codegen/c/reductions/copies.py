@@ -40,6 +40,11 @@ class Copies:
         loads = {k: v for k, v in self.loads.items() if k in computed}
         return Copies(self.row, self.inner, loads, [s for s in self.stores if s in stores])
 
+    def most(self, count: int) -> Copies:
+        """Return the first ``count`` copies."""
+        loads = dict(list(self.loads.items())[:count])
+        return Copies(self.row, self.inner, loads, self.stores[: count - len(loads)])
+
     def width(self, dtypes: Mapping[str, torch.dtype]) -> int:
         """Return the bytes of all copies for each element of each row."""
         moved = [(v.buffer, step) for v, step in self.loads.values()] + [(s.buffer, 1) for s in self.stores]
@@ -95,9 +100,9 @@ def _word(names: Names, buffer: str) -> str:
     return f"uint{8 * names.dtypes[buffer].itemsize}_t"
 
 
-def copies(kernel: Kernel, row: Loop) -> Copies:
-    """Return the accesses along the last inner loop of ``kernel`` for which copies with rows as lanes are possible."""
-    inner = kernel.inner[-1]
+def copies(kernel: Kernel, row: Loop, inner: Loop | None = None) -> Copies:
+    """Return the accesses along ``inner``, by default the last inner loop, for which copies with rows as lanes are possible."""
+    inner = inner or kernel.inner[-1]
     loads = {
         k: (v, step)
         for k, v in enumerate(kernel.values)
