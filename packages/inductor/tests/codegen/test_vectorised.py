@@ -56,7 +56,7 @@ def calls(text, name, folder):
     """How often code without vectors calls the C function ``name``."""
     toolchain = find_toolchain(FAST)
     (folder / "kernels.c").write_text(text)
-    flags = [f for f in toolchain.flags if f not in {"-shared", "-fopenmp"} and f[:2] != "-O"]
+    flags = [f for f in toolchain.flags if f not in {"-shared", "-fopenmp-simd"} and f[:2] != "-O"]
     command = [toolchain.path, "-O3", *flags, "-fno-tree-vectorize", "-S"]
     done = _run([*command, str(folder / "kernels.c"), "-o", str(folder / "kernels.s")])
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ FLAGS = (
     "-std=gnu11",
     "-fPIC",
     "-shared",
-    "-fopenmp",
+    "-fopenmp-simd",  # teams of threads call torch's runtime themselves (codegen/c/threads.py)
     "-fwrapv",  # integers wrap around, as in tensors
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -204,9 +204,9 @@ def glibc_version() -> int | None:
 
 
 def openmp_libraries() -> tuple[str, ...]:
-    """Return the path of the OpenMP runtime that torch has loaded, in a tuple, so that no second one is loaded."""
+    """Return the path of the OpenMP runtime that torch has loaded, so that no second one is loaded; else the compiler's own."""
     paths = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
-    return tuple(str(path) for path in paths[:1])
+    return tuple(str(path) for path in paths[:1]) or ("-fopenmp",)
 
 
 def cpu_features() -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
 from fxstack_inductor.codegen.c.halves import Halves, halves
-from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
@@ -16,7 +17,8 @@ from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, 
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
-from fxstack_inductor.codegen.c.threads import bounds_of_share
+from fxstack_inductor.codegen.c.text import parameters
+from fxstack_inductor.codegen.c.threads import KERNEL, bounds_of_share, name_of, team
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Kernel, Loop, Scan, Store
@@ -366,26 +368,38 @@ class FunctionWriter(LoopWriter):
             self.out.line(f"{how.register} v{k} = {how.identity};")
             self.out.line(f"{how.wide} shared{k}[threads * {LINE}] __attribute__((aligned({LINE})));")
         first, *rest = self.kernel.inner
-        self.out.line(f"int64_t team{stage} = 1;")
-        self.out.line(f"#pragma omp parallel num_threads(threads){self.flag}")
-        self.out.open("")
-        self.out.line("const int64_t self = omp_get_thread_num(), team = omp_get_num_threads();")
-        self.out.line(f"if (self == 0) team{stage} = team;")
+        self.out.line(f"int64_t team{stage}[1];")
+        start = len(self.out.lines)
+        self.out.line(f"if (self == 0) *team{stage} = threads;")
         sharing = pass_sharing(self.kernel, stores)
         assert sharing is not None  # the strategy has checked
         self._note(sharing)
-        self.out.write_lines(bounds_of_share(f"({c_index(first.extent)})", sharing.unit, "team"))
+        self.out.write_lines(bounds_of_share(f"({c_index(first.extent)})", sharing.unit))
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} own{k} = {how.identity};")
         self._shared_loops(stage, first, rest, reduces, stores)
         for k in reduces:
             self.out.line(f"shared{k}[self * {LINE}] = own{k};")
-        self.out.close()
+        body = self.out.lines[start:]
+        results = [f"{how.wide}* shared{k}" for k, how in zip(reduces, accumulators, strict=True)]
+        passed = [*self._captured(body), *results, f"int64_t* team{stage}"]
+        body = [*self.names.apart, *flagged(body, self.kernel)]
+        text, statement = team(f"{KERNEL}_pass{stage}", passed, body)
+        self.out.functions.append(text)
+        self.out.lines[start:] = []
+        self.out.line(statement)
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} total{k} = {how.identity};")
             step = how.step.format(acc=f"total{k}", x=f"shared{k}[t * {LINE}]")
-            self.out.line(f"for (int64_t t = 0; t < team{stage}; t++) {step}")
+            self.out.line(f"for (int64_t t = 0; t < *team{stage}; t++) {step}")
             self.out.line(f"v{k} = total{k};")
+
+    def _captured(self, body: Sequence[str]) -> list[str]:
+        """Return the parameters of a function of a pass: the kernel's, and the values before the pass that ``body`` reads."""
+        used = set(re.findall(r"\w+", "\n".join(body)))
+        found = [f"const int64_t {loop.var.name}" for loop in self.kernel.outer]
+        found += [f"const {REGISTER[self.kernel.values[k].dtype]} v{k}" for k in sorted(self.facts.outer)]
+        return [*parameters(self.kernel)[:-1], *(text for text in found if name_of(text) in used)]
 
     def _shared_loops(
         self, stage: int, first: Loop, rest: list[Loop], reduces: list[int], stores: list[Store]

@@ -39,6 +39,8 @@ class Writer(CodeWriter):
     OPEN = " {"
     CLOSE = "}"
 
+    functions: list[str] = field(default_factory=list)
+    """The definitions of functions that the lines call."""
     first: list[str] = field(default_factory=list)
     """The lines that run before threads share the others."""
     shared: bool = False
