@@ -30,6 +30,10 @@ PROGRAMS = {
     "many functions of short rows": lambda x, m: (
         x.view(256, 12).tanh().sigmoid() + x.view(256, 12).erf()
     ).softmax(-1),
+    "booleans of rows": lambda x, m: ((x > 0).any(1), (m | (x > 1)).all(1), m.amax(1), x.sum(1)),
+    "booleans of odd rows": lambda x, m: ((x > 0)[:, 1:].any(1), m[:, 1:].amin(1), x[:, 1:].amax(1)),
+    "booleans of columns": lambda x, m: ((x > 0).any(0), m.all(0), x.sum(0)),
+    "sine and cosine": lambda x, m: (x.sin(), x.cos(), x.double().sin() + x.double().cos()),
     "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),
 }
 

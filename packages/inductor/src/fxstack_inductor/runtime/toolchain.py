@@ -23,7 +23,7 @@ from fxstack_inductor.runtime.parts import parts_of
 CANDIDATES = ("gcc", "cc", "clang")
 """Names of C compilers, in the order in which they are looked for."""
 
-INVERSE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
+OPAQUE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh", "sin", "cos")
 """Functions for which C compilers know identities; ``prelude.h`` declares them."""
 
 FLAGS = (
@@ -35,8 +35,9 @@ FLAGS = (
     "-fwrapv",  # integers wrap around, as in tensors
     "-fno-math-errno",
     "-fno-trapping-math",
-    # Without errno GCC replaces sin(atan(x)) by a square root, which turns NaN into numbers.
-    *(f"-fno-builtin-{name}{kind}" for name in INVERSE_FUNCTIONS for kind in ("", "f")),
+    # Without errno GCC replaces sin(atan(x)) by a square root, which turns NaN into numbers. It computes the sine and the
+    # cosine of one number by a complex exponential, which has no vector version.
+    *(f"-fno-builtin-{name}{kind}" for name in OPAQUE_FUNCTIONS for kind in ("", "f")),
     "-ffp-contract=off",  # a*b + c rounds twice, as in eager
     "-fno-semantic-interposition",
     "-fno-strict-aliasing",  # tiles are transposed as words, whatever their type
