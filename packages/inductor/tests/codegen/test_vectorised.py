@@ -5,6 +5,7 @@ import platform
 import pytest
 import torch
 from inductor_checks import FAST, check
+from vector_report import vector_lines
 
 from fxstack_inductor.runtime.toolchain import _run, find_toolchain
 
@@ -40,15 +41,7 @@ PROGRAMS = {
 
 def scalar_loops(text, folder):
     """The loops under ``#pragma omp simd`` in kernels of which the compiler made no vectors."""
-    toolchain = find_toolchain(FAST)
-    source = folder / "kernels.c"
-    source.write_text(text)
-    flags = [flag for flag in toolchain.flags if not flag.startswith("-O")]
-    flags += ["-fopt-info-vec-optimized", "-fno-tree-loop-distribute-patterns"]  # no memcpy
-    command = [toolchain.path, "-O3", *flags, str(source)]
-    done = _run([*command, "-o", str(folder / "kernels.so"), *toolchain.libraries])
-    assert done.returncode == 0, done.stderr
-    found = {int(line.split(":")[1]) for line in done.stderr.splitlines() if "loop vect" in line}
+    found = vector_lines(text, "gcc", folder)
     lines = text.splitlines()
     first = next(k for k, line in enumerate(lines) if "kernel_0" in line)
     loops = [k for k, line in enumerate(lines) if k > first and "#pragma omp simd" in line]

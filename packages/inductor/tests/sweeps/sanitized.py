@@ -126,7 +126,10 @@ SANITIZERS = {
     ),
     "threads": Sanitizer(
         flags=THREAD_FLAGS,
-        libraries={"gcc": ("libtsan.so",), "clang": ("libclang_rt.tsan-x86_64.so",)},
+        libraries={
+            "gcc": ("libtsan.so",),
+            "clang": ("libtsan.so",),
+        },  # clang's own ends in a fault where it is preloaded
         options={"TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=0:exitcode=66"},
         defect=RACE,
         report="data race",
@@ -145,8 +148,8 @@ def runtime(compiler, name):
 def wrapper(sanitizer, compiler, directory):
     """A compiler called gcc in ``directory``, and the environment in which it is found."""
     real, flags = shutil.which(compiler), sanitizer.flags
-    if "clang" in compiler:
-        flags += " -shared-libsan"
+    if sanitizer.libraries[compiler][0].startswith("libclang_rt"):
+        flags += " -shared-libasan"
     script, team = directory / "gcc", directory / "team.c"
     team.write_text(TEAM)
     flags += " " + sanitizer.link.format(team=team)

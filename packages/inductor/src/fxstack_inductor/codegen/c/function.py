@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
+from fxstack_inductor.codegen.c.claims import Claim
 from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ops import REGISTER
@@ -138,13 +139,14 @@ class FunctionWriter(LoopWriter):
             width = str(lanes[0].width)
             head = f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})"
             with self.out.block(head), self._converted(conversions, "at", width, width):
-                self.out.line(self.simd)
+                self.out.line(self._simd(self._in_pass(stage, reduces, stores)))
                 with self.out.block(f"for (int64_t j = 0; j < {width}; j++)"):
                     self.out.line(f"const int64_t {name} = at + j;")
                     self._inner_body(stage, stores, steps)
             return
         self._open_keys(reduces, prefix)
-        with self._runs(conversions, span, "" if scans else self._simd(reduces, prefix)):
+        head = Claim.ORDER.comment if scans else self._head(stage, reduces, stores, prefix)
+        with self._runs(conversions, span, head):
             self._inner_body(stage, stores, self._steps(reduces, prefix))
         self._close_keys(reduces, prefix)
 
@@ -223,7 +225,7 @@ class FunctionWriter(LoopWriter):
             for phase in phases:
                 conversions = halves(self.names, last.var, phase.computed, phase.stores, self.facts.outer)
                 with self._converted(conversions, "tile", "count", str(TILE)):
-                    self.out.write_lines(filter(None, [self._simd(phase.reduces, prefix)]))
+                    self.out.line(self._reducing(phase.computed, phase.reduces, prefix))
                     with self.out.block(for_head("j", "0", "count")):
                         self.out.line(point)
                         values = vector_body(self.names, phase, "0", partial(self._inner_value, stage=stage))
@@ -231,6 +233,7 @@ class FunctionWriter(LoopWriter):
                         self.out.write_lines(self._steps(phase.reduces, prefix).values())
                         self._stores(phase.stores)
                 if phase.scans:
+                    self.out.line(Claim.ORDER.comment)
                     with self.out.block(for_head("j", "0", "count")):
                         self.out.line(point)
                         places = {k: f"tile{k}[0][j]" for k in in_arrays}
@@ -322,18 +325,20 @@ class FunctionWriter(LoopWriter):
             if how.wide != how.register:
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
-    def _simd(self, reduces: list[int], prefix: str) -> str:
-        """Return the pragma that vectorises the last loop of a pass; "" if the loop stays scalar.
+    def _head(self, stage: int, reduces: list[int], stores: list[Store], prefix: str) -> str:
+        """Return the lines in front of the last loop of a pass without scans."""
+        return self._reducing(self._in_pass(stage, reduces, stores), reduces, prefix)
+
+    def _reducing(self, computed: list[int], reduces: list[int], prefix: str) -> str:
+        """Return the pragma of a vector loop with reductions along the last loop; the reason if the loop stays scalar.
 
         ``prefix``: the begin of the accumulators' names, "v" or "part".
         """
         if any(self.kernel.reduction(k).op.startswith("arg") for k in reduces):
-            return ""
+            return Claim.POSITION.comment
         accumulators = [(k, self._accumulator(k)) for k in reduces]
-        if not all(how.clause for _, how in accumulators):
-            return ""
         clauses = [f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in accumulators]
-        return f"{self.simd}{''.join(clauses)}"
+        return self._simd(computed, self.kernel.inner[-1], "".join(clauses))
 
     # --- values kept for a later pass -----------------------------------------------------------------
 
@@ -416,7 +421,7 @@ class FunctionWriter(LoopWriter):
             start, stop, opened = "block", "stop", 1
         self._partials(reduces)
         self._open_keys(reduces, "part")
-        head = self._simd(reduces, "part")
+        head = self._head(stage, reduces, stores, "part")
         with self._runs(self._halves(stage, reduces, stores), (start, stop), head):
             self._inner_body(stage, stores, self._steps(reduces, "part"))
         self._close_keys(reduces, "part")

@@ -19,7 +19,7 @@ class Accumulator:
     """The neutral element, as C text."""
     step: str
     clause: str
-    """The reduction identifier of ``#pragma omp simd reduction``; empty if the loop stays scalar."""
+    """The reduction identifier of ``#pragma omp simd reduction``."""
     key: str
     """The integer type that vector loops compare instead (``max_key_float`` etc.); empty if none."""
     wide: str
