@@ -23,7 +23,7 @@ HALF, BFLOAT = ROWS.half(), ROWS.bfloat16()
 
 PROGRAMS = {
     "points": (lambda x, m: (x.exp() * m, F.gelu(x), x.double().tanh()), ROWS, MASK),
-    "a function of a point": (lambda x: (x.sum() + 1).exp(), ROWS),
+    "a function of a point": (lambda x: (x.mean() + 1).exp(), ROWS),
     "erf": (lambda x: (x.erf(), x.double().erf().float(), F.gelu(x, approximate="tanh")), ROWS),
     "integers": (
         lambda i: (i // 7, i % (i.abs() + 1), (i * 3).clamp(-9, 9), i.int() * 2),
