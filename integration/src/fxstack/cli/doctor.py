@@ -23,7 +23,7 @@ from fxstack_inductor.runtime.toolchain import find_toolchain
 
 PYTHONS = ((3, 11), (3, 14))
 TORCHES = ((2, 11), (2, 15))
-_PROBE = "#include <omp.h>\nint fxstack_probe(void) { return omp_get_max_threads(); }\n"
+_PROBE = "extern int omp_get_max_threads(void);\nint fxstack_probe(void) { return omp_get_max_threads(); }\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def test_symbolic_sizes_may_be_zero_in_each_dimension():
 def parallel_regions(fn, *args, grain):
     graph = trace(fn, *args)
     text = fi.lower(graph, options=dataclasses.replace(FAST, grain=grain)).c
-    return len(re.findall("omp parallel", text))
+    return len(re.findall("GOMP_parallel\\(kernel", text))
 
 
 def test_known_little_work_has_no_parallel_region():

@@ -5,6 +5,7 @@ import platform
 import pytest
 import torch
 from inductor_checks import FAST, check
+from vector_report import vector_lines
 
 from fxstack_inductor.runtime.toolchain import _run, find_toolchain
 
@@ -30,21 +31,17 @@ PROGRAMS = {
     "many functions of short rows": lambda x, m: (
         x.view(256, 12).tanh().sigmoid() + x.view(256, 12).erf()
     ).softmax(-1),
+    "booleans of rows": lambda x, m: ((x > 0).any(1), (m | (x > 1)).all(1), m.amax(1), x.sum(1)),
+    "booleans of odd rows": lambda x, m: ((x > 0)[:, 1:].any(1), m[:, 1:].amin(1), x[:, 1:].amax(1)),
+    "booleans of columns": lambda x, m: ((x > 0).any(0), m.all(0), x.sum(0)),
+    "sine and cosine": lambda x, m: (x.sin(), x.cos(), x.double().sin() + x.double().cos()),
     "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),
 }
 
 
 def scalar_loops(text, folder):
     """The loops under ``#pragma omp simd`` in kernels of which the compiler made no vectors."""
-    toolchain = find_toolchain(FAST)
-    source = folder / "kernels.c"
-    source.write_text(text)
-    flags = [flag for flag in toolchain.flags if not flag.startswith("-O")]
-    flags += ["-fopt-info-vec-optimized", "-fno-tree-loop-distribute-patterns"]  # no memcpy
-    command = [toolchain.path, "-O3", *flags, str(source)]
-    done = _run([*command, "-o", str(folder / "kernels.so"), *toolchain.libraries])
-    assert done.returncode == 0, done.stderr
-    found = {int(line.split(":")[1]) for line in done.stderr.splitlines() if "loop vect" in line}
+    found = vector_lines(text, "gcc", folder)
     lines = text.splitlines()
     first = next(k for k, line in enumerate(lines) if "kernel_0" in line)
     loops = [k for k, line in enumerate(lines) if k > first and "#pragma omp simd" in line]
@@ -56,7 +53,7 @@ def calls(text, name, folder):
     """How often code without vectors calls the C function ``name``."""
     toolchain = find_toolchain(FAST)
     (folder / "kernels.c").write_text(text)
-    flags = [f for f in toolchain.flags if f not in {"-shared", "-fopenmp"} and f[:2] != "-O"]
+    flags = [f for f in toolchain.flags if f not in {"-shared", "-fopenmp-simd"} and f[:2] != "-O"]
     command = [toolchain.path, "-O3", *flags, "-fno-tree-vectorize", "-S"]
     done = _run([*command, str(folder / "kernels.c"), "-o", str(folder / "kernels.s")])
     assert done.returncode == 0, done.stderr

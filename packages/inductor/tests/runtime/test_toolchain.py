@@ -1,6 +1,7 @@
 """Finding a compiler, and saying what to do when there is none."""
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,21 +95,27 @@ def test_environment_sets_options(tmp_path):
 
 
 PROGRAM = """
-import torch, fxstack_inductor as fi
+import sys, torch, fxstack_inductor as fi
 from torch.fx.experimental.proxy_tensor import make_fx
+torch.set_num_threads(2)
 x = torch.randn(100000)
 graph = make_fx(lambda x: x.exp().sum(), tracing_mode="fake")(x)
-fi.compile_graph(graph, (x,), fi.InductorOptions(use_cache=False, optimization=1))(x)
+fi.compile_graph(graph, (x,), fi.InductorOptions(use_cache=False, optimization=1, compiler=sys.argv[1]))(x)
 maps = open("/proc/self/maps").read()
-found = {line.split()[-1] for line in maps.splitlines() if "libgomp" in line}
+found = {line.split()[-1] for line in maps.splitlines() if "libgomp" in line or "libomp" in line}
 print(len(found))
 """
 
 
-@pytest.mark.skipif(not openmp_libraries(), reason="this torch brings no libgomp")
+@pytest.mark.skipif(openmp_libraries() == ("-fopenmp",), reason="this torch brings no libgomp")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_one_openmp_runtime_is_loaded():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_one_openmp_runtime_is_loaded(compiler):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} is installed")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, compiler], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "1"
 
 

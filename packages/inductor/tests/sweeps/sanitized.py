@@ -23,8 +23,9 @@ from pathlib import Path
 SWEEPS = Path(__file__).parent
 MEMORY_FLAGS = (
     "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined "
-    # Tiles are turned over as words, whatever their elements; the flags of kernels allow for that.
-    "-fno-sanitize=alignment"
+    # Tiles are turned over as words, whatever their elements; the flags of kernels allow for that. A float beyond all integers
+    # becomes what the processor makes of it, as in eager.
+    "-fno-sanitize=alignment,float-cast-overflow"
 )
 THREAD_FLAGS = "-O1 -g -fsanitize=thread"
 WRAPPED = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
@@ -70,11 +71,9 @@ def run(source):
 BEHIND = 'run("void f(const float* a, float* b) { b[0] = a[16]; }")'
 RACE = """
 run('''
-extern int omp_get_thread_num(void);
-void f(float* a, float* b) {
-  #pragma omp parallel num_threads(3)
-  for (int k = 0; k < 1000; k++) b[0] = b[0] + a[omp_get_thread_num()];
-}
+extern void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
+static void add(void* data) { for (int k = 0; k < 1000; k++) ++*(float*)data; }
+void f(float* a, float* b) { GOMP_parallel(add, b, 3, 0); }
 ''')
 """
 OPERATORS = "pool|pad|index|scatter|gather|norm|softmax|loss|cum|interpolate|cat|sort|unfold|shift|div"
@@ -85,6 +84,7 @@ MEMORY_PROGRAMS = {
     ),
     "operators": ("opdb.py", "--dtypes", "float32,int64", "--samples", "2", "--ops", OPERATORS),
     "gradients": ("opdb.py", "--grad", "--samples", "2", "--ops", "pool|pad|index|norm|softmax"),
+    "small programs": ("small_programs.py", "--threads", "1"),
     "kernels": (
         *("../../benchmarks/kernels.py", "--sizes", "small", "--rounds", "1"),
         *("--seconds", "0.001", "--no-torch"),
@@ -95,6 +95,7 @@ THREAD_PROGRAMS = {
     "operators": (*SHARED, "--dtypes", "float32,int64,bool", "--ops", OPERATORS),
     "symbolic": (*SHARED, "--symbolic", "--ops", OPERATORS),
     "gradients": (*SHARED, "--grad", "--ops", "pool|pad|index|norm|softmax"),
+    "small programs": ("small_programs.py", "--threads", "3"),
 }
 
 
@@ -125,7 +126,10 @@ SANITIZERS = {
     ),
     "threads": Sanitizer(
         flags=THREAD_FLAGS,
-        libraries={"gcc": ("libtsan.so",)},  # clang's code calls another OpenMP runtime
+        libraries={
+            "gcc": ("libtsan.so",),
+            "clang": ("libtsan.so",),
+        },  # clang's own ends in a fault where it is preloaded
         options={"TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=0:exitcode=66"},
         defect=RACE,
         report="data race",
@@ -144,7 +148,7 @@ def runtime(compiler, name):
 def wrapper(sanitizer, compiler, directory):
     """A compiler called gcc in ``directory``, and the environment in which it is found."""
     real, flags = shutil.which(compiler), sanitizer.flags
-    if "clang" in compiler:
+    if sanitizer.libraries[compiler][0].startswith("libclang_rt"):
         flags += " -shared-libasan"
     script, team = directory / "gcc", directory / "team.c"
     team.write_text(TEAM)

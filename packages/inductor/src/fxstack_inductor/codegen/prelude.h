@@ -11,6 +11,7 @@ typedef uint16_t bf16;
 
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
+extern void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
 
 /* Every kernel stands between FUNCTION_BEGIN and FUNCTION_END, which change options of GCC for it. Functions above keep the options of the
    command line: GCC inlines no function that changes options into one that changes others.

@@ -1,6 +1,7 @@
 /* exp, tanh and erf in single precision, without branches, for loops that become vectors. exp and erf are used always: they take 0.23 and
    0.42 ns an element where glibc's take 0.29 and 0.60 (AVX-512), and glibc's exp takes a lane at a time where any is infinite, as every mask of
-   a softmax makes it. tanh is for C libraries without vector math of their own (glibc has it since 2.35, as fast as this).
+   a softmax makes it. tanh is for C libraries without vector math of their own (glibc has it since 2.35, as fast as this),
+   and for clang, which calls no vector math of a C library.
 
    exp: x = n ln 2 + r with the Cody-Waite split of ln 2, then a polynomial in r (at most 1 ulp). The number n is read from the last bits of
    x / ln 2 + 1.5 * 2^23, and x is clamped as an integer: of two clamps of floats GCC makes four comparisons.
@@ -94,7 +95,7 @@ INLINED double wide_exp(double x) {
 #endif
 #define expf fast_expf
 #define erff fast_erff
-#if !defined(FXSTACK_LIBMVEC) || FXSTACK_LIBMVEC < 235
+#if !defined(FXSTACK_LIBMVEC) || FXSTACK_LIBMVEC < 235 || defined(__clang__)
 #define tanhf fast_tanhf
 #endif
 #endif

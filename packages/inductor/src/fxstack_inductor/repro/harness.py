@@ -87,7 +87,7 @@ def compile_source(source: str, flags: Sequence[str], libraries: Sequence[str]) 
     compiler = os.environ.get("FXSTACK_CC") or next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
         sys.exit("no C compiler found: install gcc or clang, or name one in FXSTACK_CC")
-    openmp = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]
+    openmp = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1] or ["-fopenmp"]
     with tempfile.TemporaryDirectory() as name:
         text, binary = Path(name) / "kernels.c", Path(name) / "kernels.so"
         text.write_text(source)

@@ -23,7 +23,7 @@ from fxstack_inductor.runtime.parts import parts_of
 CANDIDATES = ("gcc", "cc", "clang")
 """Names of C compilers, in the order in which they are looked for."""
 
-INVERSE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
+OPAQUE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh", "sin", "cos")
 """Functions for which C compilers know identities; ``prelude.h`` declares them."""
 
 FLAGS = (
@@ -31,12 +31,13 @@ FLAGS = (
     "-std=gnu11",
     "-fPIC",
     "-shared",
-    "-fopenmp",
+    "-fopenmp-simd",  # teams of threads call torch's runtime themselves (codegen/c/threads.py)
     "-fwrapv",  # integers wrap around, as in tensors
     "-fno-math-errno",
     "-fno-trapping-math",
-    # Without errno GCC replaces sin(atan(x)) by a square root, which turns NaN into numbers.
-    *(f"-fno-builtin-{name}{kind}" for name in INVERSE_FUNCTIONS for kind in ("", "f")),
+    # Without errno GCC replaces sin(atan(x)) by a square root, which turns NaN into numbers. It computes the sine and the
+    # cosine of one number by a complex exponential, which has no vector version.
+    *(f"-fno-builtin-{name}{kind}" for name in OPAQUE_FUNCTIONS for kind in ("", "f")),
     "-ffp-contract=off",  # a*b + c rounds twice, as in eager
     "-fno-semantic-interposition",
     "-fno-strict-aliasing",  # tiles are transposed as words, whatever their type
@@ -204,9 +205,9 @@ def glibc_version() -> int | None:
 
 
 def openmp_libraries() -> tuple[str, ...]:
-    """Return the path of the OpenMP runtime that torch has loaded, in a tuple, so that no second one is loaded."""
+    """Return the path of the OpenMP runtime that torch has loaded, so that no second one is loaded; else the compiler's own."""
     paths = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
-    return tuple(str(path) for path in paths[:1])
+    return tuple(str(path) for path in paths[:1]) or ("-fopenmp",)
 
 
 def cpu_features() -> str:

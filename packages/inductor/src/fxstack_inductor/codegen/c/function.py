@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
+from fxstack_inductor.codegen.c.claims import Claim
 from fxstack_inductor.codegen.c.halves import Halves, halves
-from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
@@ -16,7 +18,8 @@ from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, 
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
-from fxstack_inductor.codegen.c.threads import bounds_of_share
+from fxstack_inductor.codegen.c.text import parameters
+from fxstack_inductor.codegen.c.threads import KERNEL, bounds_of_share, name_of, team
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Kernel, Loop, Scan, Store
@@ -136,13 +139,14 @@ class FunctionWriter(LoopWriter):
             width = str(lanes[0].width)
             head = f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})"
             with self.out.block(head), self._converted(conversions, "at", width, width):
-                self.out.line(self.simd)
+                self.out.line(self._simd(self._in_pass(stage, reduces, stores)))
                 with self.out.block(f"for (int64_t j = 0; j < {width}; j++)"):
                     self.out.line(f"const int64_t {name} = at + j;")
                     self._inner_body(stage, stores, steps)
             return
         self._open_keys(reduces, prefix)
-        with self._runs(conversions, span, "" if scans else self._simd(reduces, prefix)):
+        head = Claim.ORDER.comment if scans else self._head(stage, reduces, stores, prefix)
+        with self._runs(conversions, span, head):
             self._inner_body(stage, stores, self._steps(reduces, prefix))
         self._close_keys(reduces, prefix)
 
@@ -221,7 +225,7 @@ class FunctionWriter(LoopWriter):
             for phase in phases:
                 conversions = halves(self.names, last.var, phase.computed, phase.stores, self.facts.outer)
                 with self._converted(conversions, "tile", "count", str(TILE)):
-                    self.out.write_lines(filter(None, [self._simd(phase.reduces, prefix)]))
+                    self.out.line(self._reducing(phase.computed, phase.reduces, prefix))
                     with self.out.block(for_head("j", "0", "count")):
                         self.out.line(point)
                         values = vector_body(self.names, phase, "0", partial(self._inner_value, stage=stage))
@@ -229,6 +233,7 @@ class FunctionWriter(LoopWriter):
                         self.out.write_lines(self._steps(phase.reduces, prefix).values())
                         self._stores(phase.stores)
                 if phase.scans:
+                    self.out.line(Claim.ORDER.comment)
                     with self.out.block(for_head("j", "0", "count")):
                         self.out.line(point)
                         places = {k: f"tile{k}[0][j]" for k in in_arrays}
@@ -320,18 +325,20 @@ class FunctionWriter(LoopWriter):
             if how.wide != how.register:
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
-    def _simd(self, reduces: list[int], prefix: str) -> str:
-        """Return the pragma that vectorises the last loop of a pass; "" if the loop stays scalar.
+    def _head(self, stage: int, reduces: list[int], stores: list[Store], prefix: str) -> str:
+        """Return the lines in front of the last loop of a pass without scans."""
+        return self._reducing(self._in_pass(stage, reduces, stores), reduces, prefix)
+
+    def _reducing(self, computed: list[int], reduces: list[int], prefix: str) -> str:
+        """Return the pragma of a vector loop with reductions along the last loop; the reason if the loop stays scalar.
 
         ``prefix``: the begin of the accumulators' names, "v" or "part".
         """
         if any(self.kernel.reduction(k).op.startswith("arg") for k in reduces):
-            return ""
+            return Claim.POSITION.comment
         accumulators = [(k, self._accumulator(k)) for k in reduces]
-        if not all(how.clause for _, how in accumulators):
-            return ""
         clauses = [f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in accumulators]
-        return f"{self.simd}{''.join(clauses)}"
+        return self._simd(computed, self.kernel.inner[-1], "".join(clauses))
 
     # --- values kept for a later pass -----------------------------------------------------------------
 
@@ -366,26 +373,38 @@ class FunctionWriter(LoopWriter):
             self.out.line(f"{how.register} v{k} = {how.identity};")
             self.out.line(f"{how.wide} shared{k}[threads * {LINE}] __attribute__((aligned({LINE})));")
         first, *rest = self.kernel.inner
-        self.out.line(f"int64_t team{stage} = 1;")
-        self.out.line(f"#pragma omp parallel num_threads(threads){self.flag}")
-        self.out.open("")
-        self.out.line("const int64_t self = omp_get_thread_num(), team = omp_get_num_threads();")
-        self.out.line(f"if (self == 0) team{stage} = team;")
+        self.out.line(f"int64_t team{stage}[1];")
+        start = len(self.out.lines)
+        self.out.line(f"if (self == 0) *team{stage} = threads;")
         sharing = pass_sharing(self.kernel, stores)
         assert sharing is not None  # the strategy has checked
         self._note(sharing)
-        self.out.write_lines(bounds_of_share(f"({c_index(first.extent)})", sharing.unit, "team"))
+        self.out.write_lines(bounds_of_share(f"({c_index(first.extent)})", sharing.unit))
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} own{k} = {how.identity};")
         self._shared_loops(stage, first, rest, reduces, stores)
         for k in reduces:
             self.out.line(f"shared{k}[self * {LINE}] = own{k};")
-        self.out.close()
+        body = self.out.lines[start:]
+        results = [f"{how.wide}* shared{k}" for k, how in zip(reduces, accumulators, strict=True)]
+        passed = [*self._captured(body), *results, f"int64_t* team{stage}"]
+        body = [*self.names.apart, *flagged(body, self.kernel)]
+        text, statement = team(f"{KERNEL}_pass{stage}", passed, body)
+        self.out.functions.append(text)
+        self.out.lines[start:] = []
+        self.out.line(statement)
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} total{k} = {how.identity};")
             step = how.step.format(acc=f"total{k}", x=f"shared{k}[t * {LINE}]")
-            self.out.line(f"for (int64_t t = 0; t < team{stage}; t++) {step}")
+            self.out.line(f"for (int64_t t = 0; t < *team{stage}; t++) {step}")
             self.out.line(f"v{k} = total{k};")
+
+    def _captured(self, body: Sequence[str]) -> list[str]:
+        """Return the parameters of a function of a pass: the kernel's, and the values before the pass that ``body`` reads."""
+        used = set(re.findall(r"\w+", "\n".join(body)))
+        found = [f"const int64_t {loop.var.name}" for loop in self.kernel.outer]
+        found += [f"const {REGISTER[self.kernel.values[k].dtype]} v{k}" for k in sorted(self.facts.outer)]
+        return [*parameters(self.kernel)[:-1], *(text for text in found if name_of(text) in used)]
 
     def _shared_loops(
         self, stage: int, first: Loop, rest: list[Loop], reduces: list[int], stores: list[Store]
@@ -402,7 +421,7 @@ class FunctionWriter(LoopWriter):
             start, stop, opened = "block", "stop", 1
         self._partials(reduces)
         self._open_keys(reduces, "part")
-        head = self._simd(reduces, "part")
+        head = self._head(stage, reduces, stores, "part")
         with self._runs(self._halves(stage, reduces, stores), (start, stop), head):
             self._inner_body(stage, stores, self._steps(reduces, "part"))
         self._close_keys(reduces, "part")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from fxstack_inductor.codegen.c.claims import Claim, claim
 from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head
 from fxstack_inductor.codegen.c.sharing import Sharing, share
@@ -39,6 +40,8 @@ class Writer(CodeWriter):
     OPEN = " {"
     CLOSE = "}"
 
+    functions: list[str] = field(default_factory=list)
+    """The definitions of functions that the lines call."""
     first: list[str] = field(default_factory=list)
     """The lines that run before threads share the others."""
     shared: bool = False
@@ -74,12 +77,15 @@ class LoopWriter:
         self.grain = grain
         self.facts: Analysis = analyse(kernel)
         self.flag = " reduction(|:bad)" if checks_indices(kernel) else ""
-        """The clause of a parallel region or vector loop in which index checks may set the function's flag."""
-        self.simd = f"#pragma omp simd{self.flag}"
+        """The clause of a vector loop in which index checks may set the function's flag."""
 
-    def _share(self, loops: Sequence[Range], *, simd: bool = False) -> None:
-        """Open ``loops``; threads share them if work is enough; with ``simd`` the last loop is a vector."""
-        self._open_shared(loops, self._sharing(loops), simd=simd)
+    def _simd(self, computed: Iterable[int], loop: Loop | None = None, clauses: str = "") -> str:
+        """Return the pragma of a vector loop, and its claim (``claim``, which explains the arguments)."""
+        return f"#pragma omp simd{self.flag}{clauses} {claim(self.kernel, computed, loop).comment}"
+
+    def _share(self, loops: Sequence[Range], head: str = "") -> None:
+        """Open ``loops``; threads share them if work is enough. ``head`` stands in front of the last loop."""
+        self._open_shared(loops, self._sharing(loops), head)
 
     def _sharing(self, loops: Sequence[Range]) -> Sharing | None:
         """Return how threads share ``loops``; None for too little work, or if threads would share cache lines."""
@@ -87,16 +93,16 @@ class LoopWriter:
             return None
         return share(self.kernel, loops, self.kernel.stores)
 
-    def _open_shared(self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False) -> None:
+    def _open_shared(self, loops: Sequence[Range], sharing: Sharing | None, head: str = "") -> None:
         """Open loops that threads share as ``sharing`` says; if it is None, each thread runs all loops."""
-        pragma = [self.simd] if simd else []
+        pragma = [head] if head else []
         alone = list(loops)
         if sharing is not None:
             self._note(sharing)
             alone = list(sharing.loops[sharing.shared :])
-            for declared, head, inside in shared_heads(sharing):
+            for declared, opening, inside in shared_heads(sharing):
                 self.out.write_lines([*declared, *(pragma if not alone else [])])
-                self.out.open(head)
+                self.out.open(opening)
                 self.out.line(inside)
         for depth, loop in enumerate(alone, 1):
             self.out.write_lines(pragma if depth == len(alone) else [])
@@ -135,6 +141,12 @@ class LoopWriter:
         for loop in loops:
             name = loop.var.name
             self.out.open(f"for (int64_t {name} = 0; {name} < {c_index(loop.extent)}; {name}++)")
+
+    def _open_scalar(self, loops: Sequence[Loop], reason: Claim) -> None:
+        """Open ``loops``, of which the innermost is no vector loop for ``reason``."""
+        self._open_loops(loops[:-1])
+        self.out.write_lines([reason.comment] if loops else [])
+        self._open_loops(loops[-1:])
 
     @contextmanager
     def _converted(self, conversions: Halves, first: str, count: str, most: str) -> Iterator[None]:
@@ -188,7 +200,7 @@ class LoopWriter:
         self._values(outside)
         inside = [k for k in needed if k in varies]
         conversions = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
-        with self._runs(conversions, span, self.simd):
+        with self._runs(conversions, span, self._simd(inside, loop)):
             self._values(inside)
             self._stores(self.kernel.stores)
 

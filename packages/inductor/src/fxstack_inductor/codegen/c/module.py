@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fxstack_inductor.codegen.c.strategy import function_text
+from fxstack_inductor.codegen.c.threads import KERNEL
 from fxstack_inductor.failures import about
 from fxstack_inductor.ir.kernel import Kernel, form_of
 from fxstack_inductor.options import InductorOptions
@@ -43,7 +44,6 @@ def _continued(line: str) -> str:
 
 def c_source(kernels: Sequence[Kernel], options: InductorOptions, *, random: bool = False) -> CSource:
     """Return the file for ``kernels``; ``random`` adds the random number generator of the host program."""
-    placeholder = "KERNEL"
     names: dict[str, str] = {}
     functions: dict[str, str] = {}
     heads: list[str] = []
@@ -52,14 +52,14 @@ def c_source(kernels: Sequence[Kernel], options: InductorOptions, *, random: boo
     for kernel in kernels:
         form = form_of(kernel)
         with about(*kernel.origins):
-            text = texts.get(form) or function_text(kernel, placeholder, options.grain)
+            text = texts.get(form) or function_text(kernel, options.grain)
         if form is not None:
             texts[form] = text
         if text not in names:
             names[text] = f"kernel_{len(names)}"
             notes = [f"/* {', '.join(kernel.origins)} */"]
             notes += [f"// {_continued(line)}" for line in kernel.comments[:8]]
-            pieces.append("\n".join([*notes, text.replace(placeholder, names[text])]))
+            pieces.append("\n".join([*notes, text.replace(KERNEL, names[text])]))
             heads.append(_head(pieces[-1], names[text]))
         functions[kernel.name] = names[text]
     prelude = f"#define FXSTACK_EXACT_MATH\n{PRELUDE}" if options.exact_math else PRELUDE

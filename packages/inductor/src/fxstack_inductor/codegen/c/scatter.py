@@ -6,6 +6,7 @@ takes some of these columns and visits all rows of the source; the loop over the
 
 from __future__ import annotations
 
+from fxstack_inductor.codegen.c.claims import Claim
 from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
@@ -44,7 +45,7 @@ class ScatterWriter(LoopWriter):
             loops = [loop for loop in self._all_loops() if loop.var in used]
             # The braces are needed where every index is one element, because then no loop opens any.
             self.out.open("")
-            self._open_loops(loops)
+            self._open_scalar(loops, Claim.CHECKS)
             self._values(needed)
             self.out.close(1 + len(loops))
 
@@ -64,8 +65,9 @@ class ScatterWriter(LoopWriter):
     def _points(self) -> None:
         """Write one element after the other; threads share only the loops over distinct elements."""
         loops = self._all_loops()
-        self._share(ranges(self.kernel.outer))
-        self._open_loops(self.kernel.inner)
+        inner = self.kernel.inner
+        self._share(ranges(self.kernel.outer), "" if inner else Claim.COLLISION.comment)
+        self._open_scalar(inner, Claim.COLLISION)
         self._values(self._needed())
         self._stores(self.kernel.stores)
         self.out.close(len(loops))

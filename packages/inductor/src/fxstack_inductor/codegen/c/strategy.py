@@ -21,7 +21,7 @@ from fxstack_inductor.codegen.c.reductions.turned import TurnedWriter, turned
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import parameters
-from fxstack_inductor.codegen.c.threads import definition, either, threaded, work_condition
+from fxstack_inductor.codegen.c.threads import KERNEL, definition, either, threaded, work_condition
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var, product
@@ -135,11 +135,11 @@ def _steps_less(index: Expr, var: Var, other: Var) -> bool:
     return ours is not None and theirs is not None and abs(ours) < abs(theirs)
 
 
-def function_text(kernel: Kernel, name: str, grain: int) -> str:
-    """Return the C definition of ``kernel`` as function ``name``; ``c_source`` calls this for each kernel."""
+def function_text(kernel: Kernel, grain: int) -> str:
+    """Return the C definition of ``kernel`` as function ``KERNEL``; ``c_source`` calls this for each kernel."""
     kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
     kernel = _with_long_columns(kernel)
-    text, conditional = _function_text(kernel, name, grain)
+    text, conditional = _function_text(kernel, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
 
@@ -173,20 +173,20 @@ def _scalars(kernel: Kernel) -> frozenset[int]:
     return analyse(kernel).outer if in_rows else frozenset()
 
 
-def _function_text(kernel: Kernel, name: str, grain: int) -> tuple[str, set[int]]:
+def _function_text(kernel: Kernel, grain: int) -> tuple[str, set[int]]:
     """Return the C definition, with one version for threads and one for a single thread where both are needed.
 
     Return beside it the positions of the values that read or check under a condition.
     """
     chosen, condition = strategy(kernel), work_condition(kernel, grain)
-    head = f"void {name}({', '.join(parameters(kernel))})"
+    head = f"void {KERNEL}({', '.join(parameters(kernel))})"
     if chosen == "whole":
         alone = _written("columns" if _across(kernel) else "rows", kernel, None)
         if condition is None:
             return definition(head, alone.lines), alone.conditional
         out = _written(chosen, kernel, grain)
         text = either(head, _all(condition, out), out.lines, alone.lines)
-        return text, out.conditional | alone.conditional
+        return "\n".join([*out.functions, text]), out.conditional | alone.conditional
     out = _written(chosen, kernel, grain)
     if out.shared and condition is not None:
         return threaded(head, _all(condition, out), out.first, out.lines), out.conditional

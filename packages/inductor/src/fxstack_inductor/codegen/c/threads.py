@@ -4,6 +4,9 @@ Entering a parallel region of one thread costs half a microsecond, and pointers 
 ``restrict``. So the loops are in a function of their own; a call with little work, or in a program with one
 thread, calls the function directly. In the function, ``threads`` is the size of the running team, and
 ``self`` is the number of the thread.
+
+Teams start by a call of ``GOMP_parallel`` in torch's OpenMP runtime. clang translates ``#pragma omp parallel`` to calls of
+another runtime, which may not be installed, and whose threads would compete with those of torch.
 """
 
 from __future__ import annotations
@@ -27,16 +30,14 @@ def work_condition(kernel: Kernel, grain: int | None) -> str | None:
     return None if count < grain else "threads > 1"
 
 
-def bounds_of_share(points: str, unit: str, threads: str = "threads") -> list[str]:
+def bounds_of_share(points: str, unit: str) -> list[str]:
     """Return C that declares ``first`` and ``last``: a share of ``points``, in blocks of ``unit``."""
     if unit == "1":
-        return [
-            f"const int64_t first = {points} * self / {threads}, last = {points} * (self + 1) / {threads};"
-        ]
+        return [f"const int64_t first = {points} * self / threads, last = {points} * (self + 1) / threads;"]
     return [
         f"const int64_t unit = {unit}, blocks = ({points} + unit - 1) / unit;",
-        f"const int64_t first = blocks * self / {threads} * unit;",
-        f"const int64_t last = min_int64_t({points}, blocks * (self + 1) / {threads} * unit);",
+        "const int64_t first = blocks * self / threads * unit;",
+        f"const int64_t last = min_int64_t({points}, blocks * (self + 1) / threads * unit);",
     ]
 
 
@@ -73,30 +74,47 @@ def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str
     ``first`` runs once, before the loops.
     """
     name, listed, names = _parts(head)
-    call = f"{name}_part({', '.join(names[:-1])}"
-    part = definition(f"{LOCAL} void {name}_part({listed}, const int64_t self)", body)
-    lines = [
-        *first,
-        f"  if (!({condition})) {{",
-        f"    {call}, 1, 0);",
-        "    return;",
-        "  }",
-        "#pragma omp parallel num_threads(threads)",
-        f"  {call}, omp_get_num_threads(), omp_get_thread_num());",
-    ]
+    passed = listed[:-1]
+    part, start = team(f"{name}_part", passed, body)
+    alone = ", ".join([*names[:-1], "1", "0"])
+    lines = [*first, f"  if (!({condition})) {{", f"    {name}_part({alone});", "    return;", "  }"]
+    lines.append(f"  {start}")
     return f"{part}\n{definition(head, lines)}"
+
+
+def team(name: str, passed: Sequence[str], body: Sequence[str]) -> tuple[str, str]:
+    """Return the definition of a function ``name`` with the lines ``body``, and a statement that runs it on all threads.
+
+    ``passed``: the parameters of the function before ``threads`` and ``self``. The statement passes variables of their names.
+    """
+    names = [name_of(parameter) for parameter in passed]
+    listed = ", ".join([*passed, "const int64_t threads", "const int64_t self"])
+    fields = " ".join(f"{parameter};" for parameter in passed)
+    read = ", ".join(f"given->{field}" for field in names)
+    member = f"  {name}({read}, omp_get_num_threads(), omp_get_thread_num());"
+    parts = [
+        definition(f"{LOCAL} void {name}({listed})", body),
+        f"struct {name}_given {{ {fields} }};",
+        definition(
+            f"static void {name}_member(void* data)", [f"  const struct {name}_given* given = data;", member]
+        ),
+    ]
+    given = f"(struct {name}_given){{{', '.join(names)}}}"
+    return "\n".join(parts), f"GOMP_parallel({name}_member, &{given}, threads, 0);"
 
 
 def either(head: str, condition: str, shared: Sequence[str], alone: Sequence[str]) -> str:
     """Return a function ``head`` that runs the lines ``shared`` if ``condition`` is true, else ``alone``."""
     name, listed, names = _parts(head)
     bodies = {"shared": shared, "alone": alone}
-    parts = [definition(f"{LOCAL} void {name}_{k}({listed})", body) for k, body in bodies.items()]
+    parts = [definition(f"{LOCAL} void {name}_{k}({', '.join(listed)})", body) for k, body in bodies.items()]
     passed = ", ".join(names)
     lines = [f"  if ({condition}) {name}_shared({passed});", f"  else {name}_alone({passed});"]
     return "\n".join([*parts, definition(head, lines)])
 
 
+KERNEL = "KERNEL"
+"""Stands for the function's name until all functions of a file are known."""
 LOCAL = "static __attribute__((noinline))"
 
 
@@ -105,7 +123,13 @@ def definition(head: str, body: Sequence[str]) -> str:
     return "\n".join([f"{head} {{", *body, "}"])
 
 
-def _parts(head: str) -> tuple[str, str, list[str]]:
-    """Return, from ``void NAME(PARAMETERS)``: the name, the parameters as text, and the parameters' names."""
-    name, _, listed = head.removesuffix(")").removeprefix("void ").partition("(")
-    return name, listed, [parameter.split()[-1] for parameter in listed.split(", ")]
+def _parts(head: str) -> tuple[str, list[str], list[str]]:
+    """Return, from ``void NAME(PARAMETERS)``: the name, the parameters, and the parameters' names."""
+    name, _, text = head.removesuffix(")").removeprefix("void ").partition("(")
+    listed = text.split(", ")
+    return name, listed, [name_of(parameter) for parameter in listed]
+
+
+def name_of(parameter: str) -> str:
+    """Return the name of a declared parameter, for example ``a0`` of ``const float* a0``."""
+    return parameter.rsplit(maxsplit=1)[-1]

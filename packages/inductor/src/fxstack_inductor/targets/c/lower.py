@@ -94,7 +94,7 @@ def print_kernels(state: CPrinting) -> CPrinting:
     + FUNCTION_BEGIN STRAIGHT
     + void kernel_0(const float* restrict a0, float* restrict a1, const int64_t threads) {
     + {
-    + #pragma omp simd
+    + #pragma omp simd /* written out or vector, because it has few points */
     ...
     + FUNCTION_END
     """

@@ -114,7 +114,7 @@ class InterleavedWriter(LoopWriter):
         inside = [k for k in needed if k in varies]
         conversions = halves(self.names, last.var, inside, self.kernel.stores, frozenset(outside))
         with self._converted(conversions, "from", "count", str(BLOCK)):
-            self.out.line(self.simd)
+            self.out.line(self._simd(inside))
             with self.out.block(for_head("j", "0", "count")):
                 self.out.line(f"const int64_t {last.var.name} = from + j;")
                 self._values(inside)

@@ -128,14 +128,14 @@ class PointsWriter(LoopWriter):
         needed, loops, stores = self._needed(), self.kernel.outer, self.kernel.stores
         conversions = halves(self.names, loops[0].var, needed, stores, ()) if loops else None
         if not conversions:
-            self._share(ranges(loops), simd=True)
+            self._share(ranges(loops), self._simd(needed, loops[0]) if loops else "")
             self._values(needed)
             self._stores(stores)
             self.out.close(len(loops))
             return
         size = c_index(loops[0].extent)
         self._share([Range("from", loops[0], str(RUN), integer(RUN))])
-        with self._run(conversions, "from", size, self.simd):
+        with self._run(conversions, "from", size, self._simd(needed)):
             self._values(needed)
             self._stores(stores)
         self.out.close()

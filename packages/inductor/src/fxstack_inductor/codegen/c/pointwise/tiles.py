@@ -124,7 +124,7 @@ class TileWriter(PointsWriter):
         needed, stores = self._needed(), self.kernel.stores
         conversions = halves(self.names, column.var, needed, stores, ())
         with self._converted(conversions, "tile", columns, str(most)):
-            self.out.line(self.simd)
+            self.out.line(self._simd(needed, column))
             with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
                 self._values(needed)

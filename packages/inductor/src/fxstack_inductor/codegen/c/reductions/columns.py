@@ -219,7 +219,7 @@ class ColumnWriter(FunctionWriter):
         fresh = [k for k in computed if k not in self.ready]
         conversions = halves(self.names, column.var, fresh, stores, computed_before)
         with self._converted(conversions, "tile", "width", str(self.most)):
-            self.out.line(self.simd)
+            self.out.line(self._simd(computed, column))
             with self.out.block("for (int64_t j = 0; j < width; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
                 self._column_values(computed)

@@ -19,7 +19,7 @@ class Accumulator:
     """The neutral element, as C text."""
     step: str
     clause: str
-    """The reduction identifier of ``#pragma omp simd reduction``; empty if the loop stays scalar."""
+    """The reduction identifier of ``#pragma omp simd reduction``."""
     key: str
     """The integer type that vector loops compare instead (``max_key_float`` etc.); empty if none."""
     wide: str
@@ -57,6 +57,9 @@ def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
     """Return the C text of the reduction ``op`` of values of ``dtype``."""
     register = REGISTER[dtype]
     low, high = LIMITS[dtype]
+    if dtype is torch.bool:
+        # GCC makes no vectors of loops that keep booleans beside wider elements.
+        register, op = "bool8", {"max": "any", "min": "all"}.get(op, op)
     match op:
         case "sum":
             wide = "double" if dtype is torch.float32 else register
@@ -65,13 +68,10 @@ def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
             return Accumulator(register, "1", "{acc} = {acc} * {x};", "*", "", register)
         case "max" | "min":
             identity = low if op == "max" else high
-            clause = ""
             step = f"{{acc}} = {op}_{register}({{acc}}, {{x}});"
-            if dtype.is_floating_point:
-                clause = op
-            elif dtype is not torch.bool:
-                clause, step = op, plain_step(op)
-            return Accumulator(register, identity, step, clause, KEYS.get(dtype, ""), register)
+            if not dtype.is_floating_point:
+                step = plain_step(op)
+            return Accumulator(register, identity, step, op, KEYS.get(dtype, ""), register)
         case "any":
             return Accumulator(register, "false", "{acc} = {acc} | {x};", "|", "", register)
         case "all":

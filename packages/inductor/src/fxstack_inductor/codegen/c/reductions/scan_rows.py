@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
+from fxstack_inductor.codegen.c.claims import Claim
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import STORAGE
@@ -125,7 +126,7 @@ class ScanWriter(LoopWriter):
             self._values(outside)
             conversions = halves(self.names, self.inner.var, phase.computed, phase.stores, outer)
             with self._converted(conversions, "tile", "count", str(self.size)):
-                self.out.line(self.simd)
+                self.out.line(self._simd(phase.computed, self.inner))
                 with self.out.block(for_head("j", "0", "count")):
                     self.out.line(f"const int64_t {name} = tile + j;")
                     self.out.write_lines(vector_body(self.names, phase, "i", self.names.declarations))
@@ -144,13 +145,11 @@ class ScanWriter(LoopWriter):
             load = self.kernel.values[k]
             assert isinstance(load, Load)
             places[k] = self.names.element(load.buffer, load.index)
-        with (
-            self.out.block("else"),
-            self._each("j", "width", row),
-            self.out.block(for_head("k", "0", "count")),
-        ):
-            self._elements(planner, scans, places)
-            self._stores(stores)
+        with self.out.block("else"), self._each("j", "width", row):
+            self.out.line(Claim.ORDER.comment)
+            with self.out.block(for_head("k", "0", "count")):
+                self._elements(planner, scans, places)
+                self._stores(stores)
 
     def _whole(self, row: Loop) -> bool:
         """Whether each block certainly has all its rows."""
@@ -171,7 +170,7 @@ class ScanWriter(LoopWriter):
                 source = self._place(value.buffer, value.index, row)
             self._transpose(k, source, (f"turned{k}", str(ROWS)), f"count, {ROWS}")
         with self.out.block(for_head("k", "0", "count")):
-            self.out.line(self.simd)
+            self.out.line(self._simd(()))
             with self._each("j", str(ROWS), row):
                 self._elements(planner, scans, {k: f"turned{k}[k][j]" for k in (*read, *scans)})
         targets = [(k, (f"tile{k}", str(self.size))) for k in scans if k in self.tiled]
