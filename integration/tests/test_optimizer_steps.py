@@ -164,3 +164,22 @@ def test_steps(kind, program):
 def test_steps_of_kernels(kind, program):
     found = run(kind, program, fxstack.compile)
     torch.testing.assert_close(found, run(kind, program, lambda step: step))
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "NAdam", "ASGD", "RAdam"])
+def test_steps_of_many_equal_parameters(name):
+    """The host program of the step is a loop; one parameter of another size interrupts it."""
+
+    def step_of(wrap):
+        params = parameters(13)
+        params[6] = torch.nn.Parameter(params[6].detach()[:2].clone())
+        optimizer = getattr(torch.optim, name)(params, lr=0.1)
+        step = wrap(optimizer.step)
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(3):
+            for param in params:
+                param.grad = torch.randn(param.shape, generator=generator)
+            step()
+        return [p.detach() for p in params]
+
+    torch.testing.assert_close(step_of(fxstack.compile), step_of(lambda step: step))

@@ -98,6 +98,7 @@ def record_forward(state: Tracing) -> Tracing:
         session.engine,
         differentiable=not session.inference,
         regions=regions,
+        rules=session.decompositions,
     )
     # Nodes of the graph may enter levels of transforms, and a later node may raise.
     depth = torch_compat.get_dynamic_layer_stack_depth()

@@ -103,10 +103,12 @@ NAMES = {
     "tracing torch's operators": {
         "torch._C": """
             DispatchKey DispatchKeySet _ExcludeDispatchKeyGuard _ForceDispatchKeyGuard _FunctionBase _VariableFunctions
-            _dispatch_dump
+            _DisableTorchDispatch _dispatch_dump
             _dispatch_has_kernel=has_operator _dispatch_has_kernel_for_dispatch_key=has_kernel
             _dispatch_tls_is_dispatch_key_excluded _dispatch_tls_set_dispatch_key_excluded
+            _set_throw_on_mutable_data_ptr
         """,
+        "torch.Tensor": "_make_subclass",
         "torch._dispatch.python": "enable_python_dispatcher",
         "torch._ops": "OpOverload OpOverloadPacket",
         "torch._subclasses.fake_tensor": "FakeTensor FakeTensorMode",

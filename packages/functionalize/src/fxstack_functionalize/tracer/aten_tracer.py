@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -96,6 +96,8 @@ class AtenTracer(PythonKeyTracer):
         self.tensor_attrs: dict[Any, str] = {}
         self.record_stack_traces = False
         self.tensor_tracker = TensorMap()
+        self.kinds: dict[int, Hashable] = {}
+        """The metadata of fake tensors by identity, where ``repeated_calls`` knows it. The tracker keeps them alive."""
         self._origin: dict[str, Any] = {}
         self.backward_nodes: list[Node] = []
         self.in_backward = False

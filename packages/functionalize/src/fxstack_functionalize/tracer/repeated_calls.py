@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import Node, Proxy
@@ -24,12 +24,25 @@ PLAIN = (int, float, bool, str, type(None), torch.dtype)
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """A result of a call: its node, its metadata, and the attributes of a new fake tensor like it."""
+
+    node: Node
+    size: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    attributes: dict[str, Any]
+    kind: Hashable
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """The nodes of one call, the nodes of its operands, and its results."""
 
     operands: tuple[Node, ...]
     nodes: tuple[Node, ...]
-    results: tuple[FakeTensor, ...]
+    results: tuple[Result, ...]
 
 
 def record_each(
@@ -69,7 +82,18 @@ def recorded_after(
     fakes = tuple([result for result in results if type(result) is FakeTensor])
     if len(fakes) < len(results) or not _is_repeatable(tracer, nodes, fakes):
         return None
-    return Recorded(tuple([tracer.tensor_tracker[tensor].proxy.node for tensor in tensors]), nodes, fakes)
+    operands = tuple([tracer.tensor_tracker[tensor].proxy.node for tensor in tensors])
+    return Recorded(operands, nodes, tuple([_result(tracer, fake) for fake in fakes]))
+
+
+def _result(tracer: AtenTracer, fake: FakeTensor) -> Result:
+    """Return the description of a result. A second fake tensor gives the attributes: the first may have values noted."""
+    with torch_compat.disable_current_modes():
+        meta = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
+        attributes = dict(FakeTensor(fake.fake_mode, meta, fake.device).__dict__)
+    node = tracer.tensor_tracker[fake].proxy.node
+    metadata = (fake.shape, fake.stride(), fake.dtype, fake.device)
+    return Result(node, *metadata, attributes, kind_of_tensor(tracer, fake))
 
 
 def _kind_of_call(tracer: AtenTracer, args: Sequence[Any], kwargs: dict[str, Any]) -> Hashable | None:
@@ -79,20 +103,27 @@ def _kind_of_call(tracer: AtenTracer, args: Sequence[Any], kwargs: dict[str, Any
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
             kind = kind_of_tensor(tracer, value)
-            if kind is None:
-                return None
             kinds.append((seen.setdefault(id(value), len(seen)), kind))
-        elif isinstance(value, torch.SymFloat):
-            kinds.append(value.node.expr)
-        elif isinstance(value, PLAIN):
-            kinds.append((type(value), repr(value)))
         else:
+            kind = kind_of_value(value)
+            kinds.append(kind)
+        if kind is None:
             return None
     return (len(args), *kwargs, *kinds)
 
 
+def kind_of_value(value: object) -> Hashable | None:
+    """Return a description that equal arguments have in common; None for a tensor, or another value that calls may change."""
+    if isinstance(value, torch.SymFloat):
+        return cast("Hashable", value.node.expr)
+    return (type(value), repr(value)) if isinstance(value, PLAIN) else None
+
+
 def kind_of_tensor(tracer: AtenTracer, value: torch.Tensor) -> Hashable | None:
     """Return the metadata of a fake tensor of static sizes; None for other tensors."""
+    known = tracer.kinds.get(id(value))
+    if known is not None:  # a result of ``repeat``: reading the metadata takes longer
+        return known
     entry = tracer.tensor_tracker.get(value)
     if type(value) is not FakeTensor or entry is None or entry.constant is not None:
         return None
@@ -138,16 +169,26 @@ def repeat(tracer: AtenTracer, recorded: Recorded, tensors: Sequence[torch.Tenso
         copies[node] = tracer.add_call(node.target, args, kwargs)
         copies[node].meta["val"] = node.meta["val"]
     results = []
-    for earlier in recorded.results:
-        node, result = copies[tracer.tensor_tracker[earlier].proxy.node], _fresh(earlier)
+    for like in recorded.results:
+        node, result = copies[like.node], _fresh(like)
         node.meta["val"] = result
         tracer.tensor_tracker[result] = torch_compat.ProxyTensor(Proxy(node, tracer), None)
+        if like.kind is not None:
+            tracer.kinds[id(result)] = like.kind
         results.append(result)
     return results
 
 
-def _fresh(like: FakeTensor) -> FakeTensor:
-    """Return a new fake tensor with the metadata of ``like``."""
-    with torch_compat.disable_current_modes():
-        meta = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
-        return FakeTensor(like.fake_mode, meta, like.device)
+def _fresh(like: Result) -> FakeTensor:
+    """Return a new fake tensor. Its attributes are those that the constructor would set, which takes much longer."""
+    without_modes = torch_compat.DisableTorchDispatch()
+    try:
+        meta = torch.empty_strided(like.size, like.stride, dtype=like.dtype, device="meta")
+        fake = torch_compat.make_subclass(
+            FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=like.device
+        )
+    finally:
+        del without_modes  # the guard object is active until it is deleted
+    torch_compat.set_throw_on_mutable_data_ptr(fake)
+    fake.__dict__.update(like.attributes)
+    return cast("FakeTensor", fake)

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -45,13 +45,21 @@ from fxstack_functionalize.tracer.aten_tracer import AtenTracer
 from fxstack_functionalize.tracer.engine import Engine, current_value
 from fxstack_functionalize.tracer.inputs import RestartTraceError
 from fxstack_functionalize.tracing.region_calls import call_region
-from fxstack_functionalize.tracing.repeated_changes import change_each
-from fxstack_functionalize.views.inplace import InPlaceMode, is_torch_function, run_in_place_safely
+from fxstack_functionalize.tracing.repeated_changes import change_each, change_lists, changes_items
+from fxstack_functionalize.views.inplace import (
+    InPlaceMode,
+    change_list,
+    check_changed_list,
+    is_torch_function,
+    run_in_place_safely,
+)
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS, recompute_tag
 from fxstack_interchange.torch_facts.effects import BEGIN_RANGE, END_RANGE
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = ONE_HOT
 """Functions that replace a captured function."""
+
+NO_RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType({})
 
 
 class CapturedRun:
@@ -66,8 +74,11 @@ class CapturedRun:
         *,
         differentiable: bool = True,
         regions: RegionTable | None = None,
+        rules: Mapping[Any, Callable[..., Any]] = NO_RULES,
     ) -> None:
-        """``differentiable``: whether changes of the grad mode by the graph have an effect.
+        """``rules``: the decompositions of the trace.
+
+        ``differentiable``: whether changes of the grad mode by the graph have an effect.
 
         ``regions``: the shared regions of the compilation; None if all regions are traced in line.
         """
@@ -77,6 +88,7 @@ class CapturedRun:
         self.engine = engine
         self.differentiable = differentiable
         self.regions = regions
+        self.rules = rules
         self.env: dict[Node, Any] = {}
 
     def run(self, inputs: Sequence[Any]) -> Any:
@@ -116,6 +128,13 @@ class CapturedRun:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
         if node.target in FUSED:
             return self._step(FUSED[node.target], args, self._load(node.kwargs))
+        if (
+            not node.users
+            and not self.tracer.casting
+            and changes_items(self.rules, node.target, args, node.kwargs)
+        ):
+            self._change_lists(cast("Callable[..., Any]", node.target), args, self._load(node.kwargs))
+            return None
         target = FUNCTIONS.get(node.target, node.target)
         if isinstance(target, HigherOrderOperator):
             _forget_values(self.engine, args)
@@ -132,6 +151,13 @@ class CapturedRun:
         rows = ([values[row] if values else None for values in lists] for row in range(len(lists[0])))
         change_each(self.tracer, self.engine, lambda *row: self._call(change, row, {}), rows)
 
+    def _change_lists(
+        self, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
+    ) -> None:
+        """Change the tensors of a list, one after the other."""
+        check_changed_list(self.engine, function, args, options)
+        change_lists(self.tracer, self.engine, partial(change_list, self.engine, function), args, options)
+
     def _call_region(self, node: Node, args: Sequence[Any]) -> Any:
         """Record the call of a shared region as one node, or run its body in line."""
         try:
@@ -141,7 +167,13 @@ class CapturedRun:
                 raise RestartTraceError(lambda captured: captured) from why
         body, _, *operands = args
         inner = CapturedRun(
-            body, {}, self.tracer, self.engine, differentiable=self.differentiable, regions=self.regions
+            body,
+            {},
+            self.tracer,
+            self.engine,
+            differentiable=self.differentiable,
+            regions=self.regions,
+            rules=self.rules,
         )
         return inner.run(operands)
 

@@ -160,17 +160,17 @@ class Session:
 
     def _add_placeholders(self) -> None:
         """Make a placeholder for each input, and the plain tensor that the modes see."""
-        for spec in self.captured.inputs:
-            proxy = self.tracer.create_proxy("placeholder", spec.name, (), {})
-            value = spec.fake
-            if isinstance(value, torch.Tensor):
-                with torch.no_grad():
-                    value = (
-                        value.data
-                    )  # no detach(): what the graph changes has not changed in a further trace
-            track(self.tracer, value, proxy.node)
+        with torch.no_grad():
+            # no detach(): what the graph changes has not changed in a further trace
+            values = [
+                spec.fake.data if isinstance(spec.fake, torch.Tensor) else spec.fake
+                for spec in self.captured.inputs
+            ]
+        for spec, value in zip(self.captured.inputs, values, strict=True):
+            node = self.tracer.graph.create_node("placeholder", spec.name)
+            track(self.tracer, value, node)
             inner = value if isinstance(value, torch.Tensor) else None
-            self.inputs.append(TracedInput(proxy.node, value, inner=inner))
+            self.inputs.append(TracedInput(node, value, inner=inner))
 
     def _wrap_inputs(self) -> None:
         """Give each tensor input its traced argument. Mark an input that shares its storage with an earlier one."""

@@ -269,10 +269,25 @@ def _run_on_list(
     engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Call an operator that changes a list of tensors, and raise their version counters."""
+    check_changed_list(engine, function, args, kwargs)
+    return change_list(engine, function, args, kwargs)
+
+
+def check_changed_list(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse to change a list of tensors of which one shares memory with another, or with itself."""
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
         _check_change(engine, _name(function), tensor)
+
+
+def change_list(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Change a list of tensors without the checks, and raise their version counters."""
+    tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     versions = [tensor._version for tensor in tensors]
     with _without_casts(engine, function), _restoring_strides(engine, _with_owners(engine, tensors)):
         result = function(*args, **kwargs)

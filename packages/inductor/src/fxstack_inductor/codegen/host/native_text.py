@@ -21,6 +21,7 @@ from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import DTYPE_CODES
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.codegen.repeated_lines import with_loops
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Layout
 from fxstack_inductor.runtime.native import ENTRY, HEADER
@@ -158,7 +159,7 @@ class CText(CodeWriter):
             objects=max(self.counts["o"], 1),
             tensors=max(self.counts["t"], 1),
             inputs=max(self.counts["x"], 1),
-            body="\n".join(self.lines),
+            body="\n".join(with_loops(self.lines)),
             entry=ENTRY,
         )
 
