@@ -91,7 +91,7 @@ INLINED double wide_exp(double x) {
 }
 #ifndef FXSTACK_EXACT_MATH
 #ifdef FXSTACK_LIBMVEC
-#define exp wide_exp
+#define exp(x) wide_exp(x) /* with its parameter: the host program names the function of the library */
 #endif
 #define expf fast_expf
 #define erff fast_erff
