@@ -400,3 +400,9 @@ def test_short_rows_are_part_of_a_reduction_that_they_cost_little():
     assert fused(check(lambda x, c: (x[:3].amin(0), x[:3] - c[:3]), x, column))
     assert fused(check(lambda x, c: (x.sum(0), (x * c).sum(0)), x, column))
     assert fused(check(lambda x, c: x.mean(0) + c[0], x, column))
+
+
+def test_elementwise_results_are_part_of_reductions_along_memory():
+    x = torch.randn(90, 100)
+    assert fused(check(lambda x: (x.amin(-1, keepdim=True), x.clamp(-1, 1)), x))
+    assert fused(check(lambda x: (x.amin(-1), x.sum(-1), x.exp().sum(-1), x * 2), x))

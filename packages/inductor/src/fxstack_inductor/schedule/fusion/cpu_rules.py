@@ -244,8 +244,10 @@ def _columns(fusion: FusionState, group: Group) -> int:
     inner = group.inner or frozenset()
     outer = [var for var in group.space if var not in inner]
     places = [_place(*access) for access in _accesses(fusion, group, group)]
-    counts = Counter(var for place in places for var in group.space if place.coefficient(var) == 1)
-    column = max(group.space, key=lambda var: counts[var], default=None)
+    # A result of each row is contiguous along the rows, and says nothing about the operands.
+    reads = [place for place in places if not inner.isdisjoint(place.variables)]
+    counts = Counter(var for place in reads for var in group.space if place.coefficient(var) == 1)
+    column = max(group.space, key=lambda var: (counts[var], var in inner), default=None)
     if column is None or column in inner or not inner:
         return 0
     if any(_is_across(place, column) and any(place.coefficient(v) == 1 for v in outer) for place in places):
