@@ -378,6 +378,8 @@ def test_far_reads_in_long_rows_are_no_part_of_a_reduction_across_the_rows():
     compiled = check(f, torch.randn(40, 2000), torch.randperm(2000))
     assert "reads at places from memory beside a reduction across memory" in refusals(compiled)
     assert fused(check(f, torch.randn(40, 500), torch.randperm(500)))
+
+
 def test_short_rows_are_no_part_of_a_reduction_across_long_columns():
     x, column = torch.randn(9, 30, 14), torch.randn(9, 30, 1)
     rule = "a reduction of long columns beside short rows"

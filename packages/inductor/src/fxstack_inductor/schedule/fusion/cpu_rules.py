@@ -210,6 +210,8 @@ def _keeps_far_reads_apart(fusion: FusionState, merged: Group, left: Group, righ
         if row is not None and last not in inner and row * node.dtype.itemsize > ROW:
             return Refusal("reads at places from memory beside a reduction across memory", node.name)
     return None
+
+
 def _keeps_columns_long(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Refuse, on a CPU, elementwise results whose operands divide the columns of a reduction across memory into short rows.
 
