@@ -127,7 +127,13 @@ def _kind_of_row(
         kind = kind_of_tensor(tracer, value)
         if kind is None or tensor._base is not None or id(tensor) in engine.views_of_leaves:
             return None
-        kinds += [places[id(tensor)], kind, tensor.shape, tensor.stride(), tensor.requires_grad, type(tensor)]
+        kinds += [
+            places[id(tensor)],
+            kind,
+            tensor.shape,
+            tensor.stride(),
+            (tensor.requires_grad, type(tensor)),
+        ]
     return tuple(kinds)
 
 

@@ -87,12 +87,13 @@ def compile_source(source: str, flags: Sequence[str], libraries: Sequence[str]) 
     compiler = os.environ.get("FXSTACK_CC") or next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
         sys.exit("no C compiler found: install gcc or clang, or name one in FXSTACK_CC")
-    openmp = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1] or ["-fopenmp"]
+    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    openmp = [str(path) for path in found[:1]] or ["-fopenmp"]
     with tempfile.TemporaryDirectory() as name:
         text, binary = Path(name) / "kernels.c", Path(name) / "kernels.so"
         text.write_text(source)
         command = [compiler, *flags, str(text), "-o", str(binary), "-Wl,--as-needed"]
-        done = subprocess.run([*command, *map(str, openmp), *libraries], check=False)  # noqa: S603
+        done = subprocess.run([*command, *openmp, *libraries], check=False)  # noqa: S603
         if done.returncode:
             sys.exit(f"compile: FAILED with status {done.returncode}")
         return ctypes.CDLL(str(binary))
