@@ -9,7 +9,7 @@ with one such read would be no vector loop: the read gets a loop of its own.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from fxstack_inductor.codegen.c.ops import STORAGE
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var
-from fxstack_inductor.ir.kernel import Compute, Load, Reduce, Scan, Store, index_operands, operands
+from fxstack_inductor.ir.kernel import Compute, Constant, Load, Reduce, Scan, Store, index_operands, operands
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 
 RUN = 512
@@ -133,24 +133,38 @@ def _far(
     names: Names, var: Var, loads: dict[int, Load], computed: Sequence[int], outside: Container[int]
 ) -> tuple[list[int], list[int]]:
     """Return the half-precision loads of elements apart, and the loop's values that their places are computed from."""
-    values = names.kernel.values
 
     def apart(index: Expr) -> bool:
         step = index.coefficient(var)
         number = None if step is None else step.as_int()
         return number is None or abs(number) > NEAR or not all(k in outside for k in index_operands(index))
 
-    far = [
-        k for k, v in loads.items() if names.dtypes[v.buffer] in HALF_ROUNDINGS.values() and apart(v.index)
-    ]
-    places: set[int] = set()
-    waiting = [k for load in far for k in index_operands(loads[load].index)]
+    found = {
+        k: _chain(names, index_operands(v.index), computed, outside)
+        for k, v in loads.items()
+        if names.dtypes[v.buffer] in HALF_ROUNDINGS.values() and apart(v.index)
+    }
+    known = {k: chain for k, chain in found.items() if chain is not None}
+    places = {k for chain in known.values() for k in chain}
+    return [k for k in known if k not in places], sorted(places)
+
+
+def _chain(
+    names: Names, roots: Iterable[int], computed: Container[int], outside: Container[int]
+) -> set[int] | None:
+    """Return the values of a loop that ``roots`` are computed from; None if the loop gets one of them in another way."""
+    chain: set[int] = set()
+    waiting = list(roots)
     while waiting:
         k = waiting.pop()
-        if k in computed and k not in places:
-            places.add(k)
-            waiting += operands(values[k])
-    return [k for k in far if k not in places], sorted(places)
+        value = names.kernel.values[k]
+        if k in outside or k in chain or isinstance(value, Constant):
+            continue
+        if k not in computed or k in names.finished or isinstance(value, (Reduce, Scan)):
+            return None
+        chain.add(k)
+        waiting += operands(value)
+    return chain
 
 
 def _apart(names: Names, store: Store) -> bool:
