@@ -10,6 +10,7 @@ from inductor_checks import FAST, copies, trace
 
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.c import module as c
+from fxstack_inductor.codegen.c.threads import KERNEL
 from fxstack_inductor.errors import CompilerKilledError, first_error
 from fxstack_inductor.lower import passes
 from fxstack_inductor.lower.rules import RULES
@@ -24,9 +25,9 @@ def program(x):
     return (y.sin() + 1).sum(1)
 
 
-def rejected(kernel, name, grain):
+def rejected(kernel, grain):
     """A function that no C compiler takes."""
-    return f"void {name}(void) {{\n  int twice = 1;\n  int twice = 2;\n}}"
+    return f"void {KERNEL}(void) {{\n  int twice = 1;\n  int twice = 2;\n}}"
 
 
 def broken_rule(*_):

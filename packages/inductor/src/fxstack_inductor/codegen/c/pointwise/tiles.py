@@ -50,9 +50,9 @@ def _long(loop: Loop) -> bool:
 
 
 def _side(loop: Loop, most: int) -> int:
-    """Return the extent of a tile along ``loop``: at most ``most``."""
+    """Return the extent of a tile along ``loop``: about ``most``, and all of a loop that would leave a small rest."""
     extent = loop.extent.as_int()
-    return most if extent is None else min(extent, most)
+    return most if extent is None or extent > most * 5 // 4 else extent
 
 
 def tile_parts(kernel: Kernel) -> list[Kernel]:
