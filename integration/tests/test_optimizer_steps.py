@@ -168,11 +168,11 @@ def test_steps_of_kernels(kind, program):
 
 @pytest.mark.parametrize("name", ["Adafactor", "NAdam", "ASGD", "RAdam"])
 def test_steps_of_many_equal_parameters(name):
-    """The host program of the step is a loop; one parameter of another size interrupts it."""
+    """Equal parameters share loops of the host program where their statements repeat; one of another size stands between."""
 
     def step_of(wrap):
-        params = parameters(13)
-        params[6] = torch.nn.Parameter(params[6].detach()[:2].clone())
+        params = parameters(26)
+        params[12] = torch.nn.Parameter(params[12].detach()[:2].clone())
         optimizer = getattr(torch.optim, name)(params, lr=0.1)
         step = wrap(optimizer.step)
         generator = torch.Generator().manual_seed(1)
