@@ -8,6 +8,7 @@ import torch
 import fxstack
 from fxstack.torch_interop import backend as torch_backend
 from fxstack_inductor.codegen.c import module as c
+from fxstack_inductor.codegen.c.threads import KERNEL
 
 X = torch.randn(4, 5)
 W = torch.randn(5)
@@ -21,8 +22,8 @@ def program(x, w):
 LINE = program.__code__.co_firstlineno + 1
 
 
-def rejected(kernel, name, grain):
-    return f"void {name}(void) {{ this is not C; }}"
+def rejected(kernel, grain):
+    return f"void {KERNEL}(void) {{ this is not C; }}"
 
 
 def unexpected(*_, **__):
