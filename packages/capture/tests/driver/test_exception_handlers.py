@@ -3,6 +3,8 @@
 Each program runs with indices in and out of range. Results, errors, writes and the order of side effects are eager's.
 """
 
+import gc
+import weakref
 from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
@@ -253,6 +255,23 @@ def caught_by_the_second_call(x, i, flags):
 )
 def test_handlers_that_act_on_an_error_run(program):
     assert "index_select" not in compared(program)[0].code
+
+
+@pytest.mark.parametrize(
+    ("program", "number"), [(caught, 5), (caught, 1), (restored, 1), (logged_on_failure, 1)]
+)
+def test_arguments_die_with_the_call(program, number):
+    compiled = fx.optimize(Graphs())(program)
+    gc.disable()
+    try:
+        for _ in range(3):
+            flags = Flags()
+            compiled(torch.ones(3, 2), torch.tensor([number]), flags)
+            dead = weakref.ref(flags)
+            del flags
+            assert dead() is None
+    finally:
+        gc.enable()
 
 
 def compared(program):

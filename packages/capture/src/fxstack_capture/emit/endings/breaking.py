@@ -354,7 +354,9 @@ class _Ending:
             reraise = ast.Raise(call(trim, load(caught), ast.Constant(2)))
             return [ast.Try(run, [ast.ExceptHandler(base, caught, [reraise])], [], [])]
         depth, entry = inside[-1]
-        keep: ast.stmt = ast.Assign([store(kept)], load(caught))
+        # The continuation takes the exception out of a list. A variable with the exception would make a reference
+        # cycle: the frames of the traceback lead to the frame of the replacement.
+        keep: ast.stmt = ast.Assign([store(kept)], ast.List([load(caught)], ast.Load()))
         handler = ast.ExceptHandler(base, caught, [keep])
         none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
         raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
@@ -362,7 +364,7 @@ class _Ending:
         # the replacement represent one frame.
         shown = sum(not level.hidden for level in self._levels[: depth + 1])
         frames = shown if len(self._levels) > 1 else 2
-        error = call(trim, load(kept), ast.Constant(frames))
+        error = call(trim, call(ast.Attribute(load(kept), "pop", ast.Load())), ast.Constant(frames))
         return [
             none,
             ast.Try(run, [handler], [], []),
