@@ -43,6 +43,7 @@ from fxstack_functionalize.views.memory_layout import (
     set_layout,
 )
 from fxstack_functionalize.views.overlap import OPERATORS, check_lists, check_reads
+from fxstack_functionalize.views.result_types import check_result_types
 
 IN_PLACE_FUNCTIONS = frozenset({operator.setitem, *(getattr(operator, f"i{name}") for name in OPERATORS)})
 IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS)
@@ -276,7 +277,10 @@ def _run_on_list(
 def check_changed_list(
     engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Refuse to change a list of tensors of which one shares memory with another, or with itself."""
+    """Refuse to change a list of tensors of which one shares memory with another, or with itself, or for which results do
+    not fit its type.
+    """
+    check_result_types(_name(function), args)
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
