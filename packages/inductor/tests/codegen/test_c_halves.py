@@ -27,6 +27,7 @@ PROGRAMS = {
     "steps": lambda x: x[:, ::2].exp() + 1,
     "far steps": lambda x: x.t().contiguous().t()[:, :40].exp() + x[:, :40],
     "far reads": lambda x: x[:, torch.arange(x.shape[1]).flip(0)].exp() + 1,
+    "far reads that are results": lambda x: ((y := x[:, x[0].argsort()]), y + x),
     "far reads of several tensors": lambda x: x[:, (i := x[0].argsort())] * x[0][i] + i,
     "far reads by the elements themselves": lambda x: x[:, x[0].abs().long() % x.shape[1]].sigmoid(),
     "far reads in rows": lambda x: x[:, torch.arange(x.shape[1]).flip(0)].exp().sum(-1),

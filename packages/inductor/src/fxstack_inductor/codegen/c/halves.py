@@ -85,6 +85,10 @@ class Halves:
             return set()  # another pass may need them
         others = [v for k, v in enumerate(kernel.values) if k not in {*self.places, *self.far}]
         needed = {a for v in others for a in operands(v)}
+        copied = (
+            kernel.values[s.value] for s in kernel.stores if names.copied(s)
+        )  # they read the element again
+        needed.update(a for load in copied for a in operands(load))
         needed.update(k for s in kernel.stores for k in (s.value, *index_operands(s.index)))
         # From the last to the first: what a value that is needed is computed from is needed, too.
         for k in reversed(self.places):
