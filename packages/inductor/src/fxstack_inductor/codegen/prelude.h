@@ -77,6 +77,7 @@ INLINED double inverse_root(double x) { return 1 / sqrt(x); }
 #endif
 
 typedef union { float value; uint32_t bits; int32_t ordered; } float_word;
+typedef union { double value; uint64_t bits; } double_word;
 
 INLINED float bf16_load(bf16 x) { return (float_word){.bits = (uint32_t)x << 16}.value; }
 
