@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from fxstack_inductor.codegen import repeated_lines
 from fxstack_inductor.codegen.repeated_lines import INDEX, with_loops
 
 COUNT = 32
@@ -93,3 +94,24 @@ def test_variables_of_a_loop_stay_apart():
     found = with_loops(parts())
     assert sum("fx_number" in line for line in found) == 1
     assert sum("&n0_a.value" in line for line in found) == 1
+
+
+def test_lines_that_cannot_share_a_loop_take_linear_time(monkeypatch):
+    """Twice the lines are looked at twice as often, if each is used at the end."""
+    seen = []
+    inspect = repeated_lines._Roller._scope
+    monkeypatch.setattr(
+        repeated_lines._Roller,
+        "_scope",
+        lambda self, start, period: seen.append(period) or inspect(self, start, period),
+    )
+
+    def looked_at(count):
+        seen.clear()
+        with_loops(
+            [f"void* v{k} = f({k});" for k in range(count)] + [f"g(v{k});" for k in reversed(range(count))]
+        )
+        return sum(seen)
+
+    small, large = looked_at(100), looked_at(200)
+    assert 0 < large < 2.5 * small

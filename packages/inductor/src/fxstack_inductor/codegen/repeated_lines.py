@@ -125,13 +125,9 @@ class _Roller:
         following = bisect_right(same, start)
         for other in same[following : following + MAX_TRIALS]:
             period = other - start
-            first = forms[start:other]
-            if first != forms[other : other + period] or not self._is_closed(start, period):
+            if forms[start:other] != forms[other : other + period] or not self._is_closed(start, period):
                 continue
-            count = 2
-            while forms[start + count * period : start + (count + 1) * period] == first:
-                count += 1
-            count = self._usable(start, period, count)
+            count = self._usable(start, period)
             if count >= MIN_REPETITIONS and count * period >= MIN_LINES:
                 return self._written(start, period, count), start + count * period
         return None
@@ -156,14 +152,16 @@ class _Roller:
             self.braces[form] = depths[-1], min(depths)
         return self.braces[form]
 
-    def _usable(self, start: int, period: int, count: int) -> int:
+    def _usable(self, start: int, period: int) -> int:
         """Return how many repetitions from the first on may share a loop."""
-        first = self._scope(start, period)
-        if first is None:
-            return 0
-        for number in range(1, count):
-            if self._scope(start + number * period, period) != first:
-                return number
+        forms, scope = self.forms[start : start + period], self._scope(start, period)
+        count = 0 if scope is None else 1
+        if count:
+            while (
+                self.forms[(place := start + count * period) : place + period] == forms
+                and self._scope(place, period) == scope
+            ):
+                count += 1
         return count
 
     def _scope(self, start: int, period: int) -> tuple[object, ...] | None:
