@@ -104,6 +104,12 @@ def test_a_chain_copies_its_ends_and_weights_only():
     assert len(copies(lambda x, w: deep(x, w).relu().sum(), X, W)) == 2
 
 
+def test_a_single_image_keeps_its_layout_through_norms_and_pools():
+    pooled = lambda x, w: F.max_pool2d(F.group_norm(deep(x, w), 2), 2)
+    check(lambda x, w: deep(pooled(x, w), w), X[:1], W)
+    assert len(copies(lambda x, w: deep(pooled(x, w), w).sum(), X[:1], W)) == 2
+
+
 def test_results_that_share_memory_share_it_again():
     graph, changed = converted(lambda x, w: (y := deep(x, w), y[0]), X, W)
     whole, part = changed(X, W)

@@ -39,8 +39,15 @@ BY_STRIDES = frozenset(
     }
 )
 """Operators whose results depend on the strides of their arguments, or on memory behind them."""
-NORMS = (aten.native_batch_norm.default, aten._native_batch_norm_legit_no_training.default)
-"""Operators whose first result has the layout of the first argument; the layouts of the others are fixed."""
+NORMS = (
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit_no_training.default,
+    aten.native_group_norm.default,
+)
+"""Operators whose first result has the layout of the first argument; the layouts of the others are fixed.
+
+The fake kernel of group norm gives a single image strides of which others infer another layout.
+"""
 MOST_COPIED = {"cuda": 0.5, CPU: 0.2}
 """The most elements that may be copied for layouts, in parts of the elements of all operands and results, by device.
 
