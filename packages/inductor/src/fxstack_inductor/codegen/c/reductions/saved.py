@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 import torch
 
 from fxstack_inductor.ir.analysis import Analysis
-from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Scan, Store, operands
+from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Scan, Store
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 
 WORTH_SAVING = 8
@@ -52,10 +52,13 @@ def stored_values(facts: Analysis) -> dict[int, Store]:
     for k in sorted(set(_taken(facts))):
         value = facts.kernel.values[k]
         for store in facts.stores(first[k], inner=True):
-            dtype, plain = dtypes[store.buffer], not store.op and buffers[store.buffer] == 1
-            rounded = isinstance(value, Compute) and HALF_ROUNDINGS.get(value.op) is dtype
-            same = store.value == k if dtype is value.dtype else rounded and store.value in {k, *operands(value)}
-            if plain and same and store.buffer not in facts.kernel.read:
+            dtype, whole = dtypes[store.buffer], {k}
+            if isinstance(value, Compute) and HALF_ROUNDINGS.get(value.op) is dtype:
+                whole = {k, *value.args}  # the store rounds as the value does
+            elif dtype is not value.dtype:
+                continue
+            alone = buffers[store.buffer] == 1 and store.buffer not in facts.kernel.read
+            if store.value in whole and alone and not store.op:
                 found[k] = store
     return {k: store for k, store in found.items() if _cost(facts, k, ()) >= WORTH_SAVING}
 
