@@ -192,10 +192,10 @@ HYPOT(float, f) HYPOT(double, )
   }
 INT_DIVISION(int64_t) INT_DIVISION(int32_t) INT_DIVISION(int16_t) INT_DIVISION(int8_t) INT_DIVISION(uint8_t)
 
-/* Extremes that keep NaN, whichever side it is on. */
+/* Extremes that keep NaN, whichever side it is on: an instruction for the extreme of numbers, and one for NaN in a. */
 #define EXTREMES(T) \
-  INLINED T max_##T(T a, T b) { return (a > b) | (a != a) ? a : b; } \
-  INLINED T min_##T(T a, T b) { return (a < b) | (a != a) ? a : b; }
+  INLINED T max_##T(T a, T b) { T m = a > b ? a : b; return a != a ? a : m; } \
+  INLINED T min_##T(T a, T b) { T m = a < b ? a : b; return a != a ? a : m; }
 EXTREMES(float) EXTREMES(double) EXTREMES(int64_t) EXTREMES(int32_t) EXTREMES(int16_t) EXTREMES(int8_t) EXTREMES(uint8_t)
 
 /* Integers in the order of the floats that they stand for, NaN above all (max) or below all (min). */

@@ -18,6 +18,7 @@ from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
 from fxstack_inductor.ir.kernel import (
     Check,
+    Compute,
     Constant,
     Kernel,
     Loop,
@@ -30,6 +31,11 @@ from fxstack_interchange.code_writer import CodeWriter
 
 PIECE = 64
 """The columns in a piece are a multiple of this: whole cache lines for every element size."""
+WHOLE = (16, 8)
+"""Points of a vector in loops of fewer than ``SHORT_LOOP`` points, largest first."""
+SHORT_LOOP = 128
+MUCH_OF_REST = 24
+"""The least number of operations of the points that are in no whole vector, from which on vectors may overlap."""
 
 
 @dataclass
@@ -200,9 +206,37 @@ class LoopWriter:
         self._values(outside)
         inside = [k for k in needed if k in varies]
         conversions = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
-        with self._runs(conversions, span, self._simd(inside, loop)):
+        whole = None if conversions or span[0] != "0" else self._whole_vectors(loop, inside)
+        if whole is None:
+            around = self._runs(conversions, span, self._simd(inside, loop))
+        else:
+            around = self._overlapping(loop, whole, self._simd(inside))
+        with around:
             self._values(inside)
             self._stores(self.kernel.stores)
+
+    def _whole_vectors(self, loop: Loop, inside: Sequence[int]) -> int | None:
+        """Return the points of a vector, if whole vectors, of which the last two overlap, are worth more than a rest.
+
+        What is stored twice must not depend on what the kernel has stored before.
+        """
+        size = loop.extent.as_int() or 0
+        points = next((n for n in WHOLE if n <= size), 0)
+        plain = not any(s.op for s in self.kernel.stores) and self.kernel.read.isdisjoint(self.kernel.written)
+        work = sum(isinstance(self.kernel.values[k], Compute) for k in inside)
+        few = size < SHORT_LOOP and size % max(points, 1) > 0
+        return points if plain and few and work * (size % points) >= MUCH_OF_REST else None
+
+    @contextmanager
+    def _overlapping(self, loop: Loop, points: int, head: str) -> Iterator[None]:
+        """Open loops over ``points`` neighbours at a time; the last of them end where ``loop`` ends."""
+        size = c_index(loop.extent)
+        with self.out.block(for_head("from", "0", size, str(points))):
+            self.out.line(f"const int64_t at = min_int64_t(from, {size} - {points});")
+            self.out.line(head)
+            with self.out.block(for_head("j", "0", str(points))):
+                self.out.line(f"const int64_t {loop.var.name} = at + j;")
+                yield
 
     def _needed(self) -> list[int]:
         """Return the positions of the values that the stores and their addresses need."""

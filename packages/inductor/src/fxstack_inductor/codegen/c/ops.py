@@ -135,8 +135,8 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "relu": template("({0} < 0 ? 0 : {0})"),
         "round": template("rint{s}({0})"),
         "bitwise_not": _not,
-        "maximum": template("(({0} > {1}) | ({0} != {0}) ? {0} : {1})"),
-        "minimum": template("(({0} < {1}) | ({0} != {0}) ? {0} : {1})"),
+        "maximum": generic("max"),
+        "minimum": generic("min"),
         # Of equal zeros the first, and beside a NaN the number: C leaves the choice of zero open.
         "fmax": template("(({0} >= {1}) | ({1} != {1}) ? {0} : {1})"),
         "fmin": template("(({0} <= {1}) | ({1} != {1}) ? {0} : {1})"),

@@ -18,6 +18,7 @@ from fxstack_inductor.codegen.c.reductions.crossing import crossing
 from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop
 from fxstack_inductor.codegen.c.reductions.short_rows import ShortRowWriter, short_rows
 from fxstack_inductor.codegen.c.reductions.turned import TurnedWriter, turned
+from fxstack_inductor.codegen.c.reductions.variance import in_one_pass
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import parameters
@@ -138,7 +139,7 @@ def _steps_less(index: Expr, var: Var, other: Var) -> bool:
 def function_text(kernel: Kernel, grain: int) -> str:
     """Return the C definition of ``kernel`` as function ``KERNEL``; ``c_source`` calls this for each kernel."""
     kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
-    kernel = _with_long_columns(kernel)
+    kernel = in_one_pass(_with_long_columns(kernel))
     text, conditional = _function_text(kernel, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"

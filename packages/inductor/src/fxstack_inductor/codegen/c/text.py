@@ -18,6 +18,9 @@ UNROLLED = 16
 COMBINED = {"max": "maximum", "min": "minimum"}
 """The scalar operations of stores with these operations."""
 
+EXTREMES = {"gt": "maximum", "lt": "minimum"}
+"""The operation that chooses the first of two numbers where the comparison holds, or where the number is NaN."""
+
 
 class Names:
     """The C names of one kernel's parts: ``a0`` for a buffer, ``v12`` for a value."""
@@ -166,9 +169,22 @@ class Names:
                 return f"{name}({self.operand(arg)}, {c_index(size)}, {valid})"
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
+                if op == "where" and (extreme := self._extreme(*args)):
+                    op, args, kinds = extreme, args[1:], kinds[1:]
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
             case Reduce() | Scan():
                 raise AssertionError("a reduction has no expression")
+
+    def _extreme(self, condition: int, chosen: int, other: int) -> str:
+        """Return the operation that a selection writes out (``a > b or a != a ? a : b`` is ``maximum``); empty if none."""
+        found = self.kernel.values[condition]
+        if not isinstance(found, Compute) or found.op != "bitwise_or":
+            return ""
+        compared, unequal = (self.kernel.values[k] for k in found.args)
+        if unequal != Compute("ne", (chosen, chosen), torch.bool):
+            return ""
+        names = {Compute(op, (chosen, other), torch.bool): name for op, name in EXTREMES.items()}
+        return names.get(compared, "")
 
     def _place(self, position: int, load: Load) -> str:
         """Return the text of the element that a load reads: in the copy on the stack (``staged``), or in the buffer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.c.function import FunctionWriter
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import PIECE
@@ -12,11 +13,22 @@ from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.crossing import BLOCK, Crossing, crossing, row_number
-from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
+from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values, stored_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer, product
-from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan, Store, operands
+from fxstack_inductor.ir.kernel import (
+    Compute,
+    Constant,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+    Value,
+    operands,
+)
 
 MAX_TILE_COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""
@@ -42,6 +54,8 @@ class ColumnWriter(FunctionWriter):
         """The accesses along the inner loops."""
         self.kept: frozenset[int] = frozenset()
         """The values of all rows of a tile that stack arrays keep for a later pass."""
+        self.stored: dict[int, Store] = {}
+        """The values that a later pass reads from where an earlier pass stores them."""
         self.ready: frozenset[int] = frozenset()
         """The values among them that an earlier pass has computed."""
         self.vectors: dict[int, str] = {}
@@ -51,8 +65,9 @@ class ColumnWriter(FunctionWriter):
         """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
         *others, column = self.kernel.outer
         rows = product(loop.extent for loop in self.kernel.inner).as_int()
-        most = MAX_TILE_COLUMNS if rows is None else self._keep(rows, column)
         self.copies = worthwhile(copies(self.kernel, column))
+        self.stored = {} if self.copies else stored_values(self.facts)
+        most = MAX_TILE_COLUMNS if rows is None else self._keep(rows, column)
         across = crossing(self.kernel)
         if self.copies or across:
             most = self.most = PIECE
@@ -86,7 +101,7 @@ class ColumnWriter(FunctionWriter):
         )
         first = first_passes(self.facts)
         for stage in range(self.facts.last_stage + 1):
-            self.ready = frozenset(k for k in self.kept if first[k] < stage)
+            self.ready = frozenset(k for k in (*self.kept, *self.stored) if first[k] < stage)
             self.names.finished.update(self.ready)
             self._column_pass(stage, column)
 
@@ -100,7 +115,7 @@ class ColumnWriter(FunctionWriter):
     def _kept(self, size: int, column: Loop, bytes_left: int) -> frozenset[int]:
         """Return the values of each column that are worth stack arrays of ``size`` elements."""
         varies = self._by_column(column)
-        found = saved_values(self.facts, size, bytes_left)
+        found = saved_values(self.facts, size, bytes_left, self.stored)
         return frozenset(k for k in found if k in varies and isinstance(self.kernel.values[k], Compute))
 
     def _column_pass(self, stage: int, column: Loop) -> None:
@@ -123,7 +138,7 @@ class ColumnWriter(FunctionWriter):
         computed = self._per_column(roots, frozenset())
         used = {arg for k in computed if k not in outer for arg in operands(values[k])}.union(roots)
         varies = self._by_column(column).difference(self.vectors)
-        kept = sorted(k for k in used & outer & varies if isinstance(values[k], Compute))
+        kept = sorted(k for k in used & outer & varies if self._is_slow(values[k]))
         if not kept:
             return
         for k in kept:
@@ -132,6 +147,11 @@ class ColumnWriter(FunctionWriter):
             self.out.write_lines(f"vector{k}[j] = v{k};" for k in kept)
         self.vectors.update({k: f"vector{k}" for k in kept})
         self.names.finished.update(kept)
+
+    def _is_slow(self, value: Value) -> bool:
+        """Whether a value takes longer than to read it from a stack array: a loaded half is converted."""
+        half = isinstance(value, Load) and self.names.dtypes[value.buffer] in c_ops.HALVES
+        return half or isinstance(value, Compute)
 
     def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Write the loops over the rows of a tile; many rows are summed in blocks."""
@@ -263,4 +283,7 @@ class ColumnWriter(FunctionWriter):
 
     def _place(self, k: int) -> str:
         """Return the element of a kept value at the row of the inner loops and column ``j`` of the tile."""
+        if (store := self.stored.get(k)) is not None:
+            element = self.names.element(store.buffer, store.index)
+            return c_ops.load(element, self.names.dtypes[store.buffer])
         return f"kept{k}[{row_number(self.kernel.inner)}][j]"

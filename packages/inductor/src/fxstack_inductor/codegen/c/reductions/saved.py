@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 import torch
 
 from fxstack_inductor.ir.analysis import Analysis
-from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Scan
+from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Scan, Store
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 
 WORTH_SAVING = 8
@@ -26,18 +27,40 @@ def first_passes(facts: Analysis) -> dict[int, int]:
     return first
 
 
-def saved_values(facts: Analysis, size: int, bytes_left: int = STACK) -> list[int]:
+def saved_values(
+    facts: Analysis, size: int, bytes_left: int = STACK, known: Collection[int] = ()
+) -> list[int]:
     """Return the values that later passes read instead of computing them again, for ``size`` points.
 
-    These are values that a later pass takes in as they are, if they cost more than an array in between.
+    These are values that a later pass takes in as they are, if they cost more than an array in between. The values
+    ``known`` need no array.
     """
-    saved: list[int] = []
-    for k in sorted(set(_taken(facts))):
+    saved = list(known)
+    for k in sorted(set(_taken(facts)).difference(known)):
         needed = facts.kernel.values[k].dtype.itemsize * size
         if needed <= bytes_left and _cost(facts, k, saved) >= WORTH_SAVING:
             saved.append(k)
             bytes_left -= needed
-    return saved
+    return saved[len(known) :]
+
+
+def stored_values(facts: Analysis) -> dict[int, Store]:
+    """Return the values that later passes read from where an earlier pass stores them: the store, by position."""
+    first, found = first_passes(facts), dict[int, Store]()
+    buffers = Counter(store.buffer for store in facts.kernel.stores)
+    dtypes = {ref.name: ref.dtype for ref in facts.kernel.buffers}
+    for k in sorted(set(_taken(facts))):
+        value = facts.kernel.values[k]
+        for store in facts.stores(first[k], inner=True):
+            dtype, whole = dtypes[store.buffer], {k}
+            if isinstance(value, Compute) and HALF_ROUNDINGS.get(value.op) is dtype:
+                whole = {k, *value.args}  # the store rounds as the value does
+            elif dtype is not value.dtype:
+                continue
+            alone = buffers[store.buffer] == 1 and store.buffer not in facts.kernel.read
+            if store.value in whole and alone and not store.op:
+                found[k] = store
+    return {k: store for k, store in found.items() if _cost(facts, k, ()) >= WORTH_SAVING}
 
 
 def _taken(facts: Analysis) -> Iterator[int]:
