@@ -33,7 +33,7 @@ from fxstack_inductor.ir.kernel import (
 
 # Limits: sums of unknown length, and of values that are read at places from memory or under conditions, take two passes.
 
-POINTS = range(32, 1 << 24)
+POINTS = range(32, 1 << 20)
 """Numbers of elements: fewer are not worth the first element, more would lose precision."""
 AGAIN = 24
 """The most values that are computed again for the first element."""
