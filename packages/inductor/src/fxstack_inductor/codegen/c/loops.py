@@ -16,16 +16,7 @@ from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
-from fxstack_inductor.ir.kernel import (
-    Check,
-    Constant,
-    Kernel,
-    Loop,
-    Store,
-    index_operands,
-    index_variables,
-    operands,
-)
+from fxstack_inductor.ir.kernel import Check, Kernel, Loop, Store, index_operands
 from fxstack_interchange.code_writer import CodeWriter
 
 PIECE = 64
@@ -195,29 +186,23 @@ class LoopWriter:
 
         Values that do not change along the loop come first.
         """
-        varies, needed = self._varying(loop), self._needed()
-        outside = [k for k in needed if k not in varies]
-        self._values(outside)
-        inside = [k for k in needed if k in varies]
-        conversions = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
+        outside, inside = self._split(loop)
+        conversions = halves(self.names, loop.var, inside, self.kernel.stores, outside)
         with self._runs(conversions, span, self._simd(inside, loop)):
             self._values(inside)
             self._stores(self.kernel.stores)
+
+    def _split(self, loop: Loop) -> tuple[frozenset[int], list[int]]:
+        """Write the values that do not change along ``loop``; return their positions, and those of the others."""
+        varies, needed = self.facts.varying(loop), self._needed()
+        outside = [k for k in needed if k not in varies]
+        self._values(outside)
+        return frozenset(outside), [k for k in needed if k in varies]
 
     def _needed(self) -> list[int]:
         """Return the positions of the values that the stores and their addresses need."""
         roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
         return self.facts.needed(roots)
-
-    def _varying(self, column: Loop) -> set[int]:
-        """Return the positions of the values that differ from column to column."""
-        varying: set[int] = set()
-        for k, value in enumerate(self.kernel.values):
-            if isinstance(value, Constant):
-                continue
-            if column.var in index_variables(value) or varying.intersection(operands(value)):
-                varying.add(k)
-        return varying
 
     def _values(self, positions: Iterable[int]) -> None:
         """Write the declarations of the values at ``positions``; constants need none."""
