@@ -15,8 +15,8 @@ def interleaved(fn, *inputs, **options):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("columns", [3, 7, 12, 15])
-@pytest.mark.parametrize("rows", [64, 200])
+@pytest.mark.parametrize("columns", [3, 4, 7, 12, 15])
+@pytest.mark.parametrize("rows", [64, 77, 200])
 def test_rows_of_every_type(rows, columns, dtype):
     x = (torch.rand(rows, columns) * 20 - 10).to(dtype)
     interleaved(lambda x: (x * 2 - x.amax(-1, keepdim=True), x.amin(-1)), x)

@@ -98,3 +98,23 @@ def test_a_bad_index_is_an_error():
 def test_symbolic_rows():
     others = [(torch.randn(n, 28),) for n in (1, 8, 100)]
     check(lambda x: x.log_softmax(-1), *others[2], symbolic=True, others=others)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [5, 7, 14, 33])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x.cumsum(-1) - x.amax(-1, True), x.sum(-1)),
+        lambda x: (x.tanh().cumprod(-1), x.logcumsumexp(-1)),
+        lambda x: (*x.cummax(-1), (x.sigmoid() + x.erf().abs()).cumsum(-1).sum(-1)),
+    ],
+)
+def test_scans(fn, size, dtype):
+    short_rows(fn, torch.randn(150, size).to(dtype))
+    check(fn, torch.randn(70, size, dtype=torch.float64))
+
+
+def test_plain_scans_without_a_rest_are_blocks_of_rows():
+    for fn in (lambda x: x.cumsum(-1), lambda x: x.exp().cumsum(-1)):
+        assert [strategy(k) for k in kernels(check(fn, torch.randn(150, 32)))] == ["scans_of_rows"]

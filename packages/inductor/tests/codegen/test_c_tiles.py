@@ -4,6 +4,7 @@ import pytest
 import torch
 from inductor_checks import check, kernels
 
+from fxstack_inductor.codegen.c.pointwise.far_reads import along_far_reads
 from fxstack_inductor.codegen.c.strategy import strategy
 
 DTYPES = [
@@ -146,3 +147,18 @@ def test_operands_across_that_are_overwritten():
         return x - y
 
     check(fn, torch.randn(40, 70), across(torch.randn(40, 70)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_reads_at_places_from_memory_are_contiguous_along_the_vector_loop(dtype):
+    x, row, order = (torch.randn(70, 90) * 9).to(dtype), torch.arange(70).to(dtype), torch.randperm(90)
+    place = torch.randint(90, (70, 90))
+    fn = lambda x, row, order: x[..., order] * row[:, None]
+    compiled = check(fn, across(x), row, order)
+    turned = along_far_reads(kernels(compiled)[0])
+    assert [loop.extent.as_int() for loop in turned.outer] == [90, 70]
+    assert "joined0[" in compiled.lowered.c
+    assert "joined0[" not in check(fn, x, row, order).lowered.c
+    assert "joined0[" not in check(lambda x, place: x.gather(1, place) * 2, across(x), place).lowered.c
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        compiled(across(x), row, order + 1)

@@ -224,14 +224,13 @@ LOGADDEXP(float, f) LOGADDEXP(double, )
 #define CHECK_INDEX(i, size, valid) (bad |= (int64_t)((valid) & !INSIDE(i, size)), INSIDE(i, size) ? (i) : 0)
 #define WRAP_INDEX(i, size, valid) CHECK_INDEX(((i) < 0 ? (i) + (size) : (i)), size, valid)
 
-/* Square blocks turned over: element (i, j) of dst is element (j, i) of src; the strides are those of rows. */
-#define TRANSPOSE(T) \
+/* Blocks turned over: element (i, j) of dst is element (j, i) of src; the strides are those of rows. */
+#define TRANSPOSE(T, CASES) \
   static inline void transpose_##T(const T* src, int64_t from, T* dst, int64_t to, int64_t rows, int64_t columns) { \
+    CASES \
     for (int64_t i = 0; i < rows; i++) \
       for (int64_t j = 0; j < columns; j++) dst[i * to + j] = src[j * from + i]; \
   }
-TRANSPOSE(uint8_t)
-
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define FXSTACK_SHUFFLES
@@ -239,59 +238,66 @@ TRANSPOSE(uint8_t)
 #endif
 #ifdef FXSTACK_SHUFFLES
 #define PAIR __builtin_shufflevector
+#define WORDS(T, n) typedef T T##_##n __attribute__((vector_size(n * sizeof(T)), aligned(sizeof(T)), may_alias));
+WORDS(uint16_t, 4) WORDS(uint16_t, 8) WORDS(uint32_t, 4) WORDS(uint32_t, 8) WORDS(uint64_t, 2) WORDS(uint64_t, 4)
+/* Elements, pairs and quarters of two vectors in turn, in each half of 32 bytes, or in all 16 (IN_16): instructions work within 16 bytes. */
 #define LOW(a, b) PAIR(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
 #define HIGH(a, b) PAIR(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
 #define LOW2(a, b) PAIR(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
 #define HIGH2(a, b) PAIR(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #define LOW4(a, b) PAIR(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define HIGH4(a, b) PAIR(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
-#define TRANSPOSE_8X8(T) \
-  typedef T T##_8 __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias)); \
+#define LOW_IN_16(a, b) PAIR(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH_IN_16(a, b) PAIR(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW2_IN_16(a, b) (uint16_t_8)PAIR((uint32_t_4)(a), (uint32_t_4)(b), 0, 4, 1, 5)
+#define HIGH2_IN_16(a, b) (uint16_t_8)PAIR((uint32_t_4)(a), (uint32_t_4)(b), 2, 6, 3, 7)
+#define LOW4_IN_16(a, b) (uint16_t_8)PAIR((uint64_t_2)(a), (uint64_t_2)(b), 0, 2)
+#define HIGH4_IN_16(a, b) (uint16_t_8)PAIR((uint64_t_2)(a), (uint64_t_2)(b), 1, 3)
+#define TURN(n, SIZE) \
+  for (int k = 0; k < n; k += 2) b[k] = LOW##SIZE(a[k], a[k + 1]), b[k + 1] = HIGH##SIZE(a[k], a[k + 1]); \
+  for (int k = 0; k < n; k += 4) a[k] = LOW2##SIZE(b[k], b[k + 2]), a[k + 1] = HIGH2##SIZE(b[k], b[k + 2]); \
+  for (int k = 0; k < n; k += 4) a[k + 2] = LOW2##SIZE(b[k + 1], b[k + 3]), a[k + 3] = HIGH2##SIZE(b[k + 1], b[k + 3]);
+#define FROM(T, n, k) (*(const T##_##n*)(src + (k) * from))
+#define TO(T, n, k) (*(T##_##n*)(dst + (k) * to))
+#define BLOCKS_OF_8(T, SIZE, STEP, NEXT) \
   static inline void transpose_8x8_##T(const T* src, int64_t from, T* dst, int64_t to) { \
-    T##_8 a[8], b[8]; \
-    for (int k = 0; k < 8; k++) a[k] = *(const T##_8*)(src + k * from); \
-    for (int k = 0; k < 8; k += 2) b[k] = LOW(a[k], a[k + 1]), b[k + 1] = HIGH(a[k], a[k + 1]); \
-    for (int k = 0; k < 8; k += 4) { \
-      a[k] = LOW2(b[k], b[k + 2]), a[k + 1] = HIGH2(b[k], b[k + 2]); \
-      a[k + 2] = LOW2(b[k + 1], b[k + 3]), a[k + 3] = HIGH2(b[k + 1], b[k + 3]); \
-    } \
-    for (int k = 0; k < 4; k++) { \
-      *(T##_8*)(dst + k * to) = LOW4(a[k], a[k + 4]); \
-      *(T##_8*)(dst + (k + 4) * to) = HIGH4(a[k], a[k + 4]); \
-    } \
+    T##_8 a[8], b[8]; for (int k = 0; k < 8; k++) a[k] = FROM(T, 8, k); \
+    TURN(8, SIZE) \
+    for (int k = 0; k < 4; k++) TO(T, 8, k * STEP) = LOW4##SIZE(a[k], a[k + 4]), TO(T, 8, k * STEP + NEXT) = HIGH4##SIZE(a[k], a[k + 4]); \
+  } \
+  static inline void transpose_4x8_##T(const T* src, int64_t from, T* dst, int64_t to) { \
+    T##_8 a[4], b[4]; for (int k = 0; k < 4; k++) a[k] = PAIR(FROM(T, 4, k), FROM(T, 4, k + 4), 0, 1, 2, 3, 4, 5, 6, 7); \
+    TURN(4, ) \
+    for (int k = 0; k < 4; k++) TO(T, 8, k) = a[k]; \
+  } \
+  static inline void transpose_8x4_##T(const T* src, int64_t from, T* dst, int64_t to) { \
+    T##_8 a[4], b[4]; for (int k = 0; k < 4; k++) a[k] = FROM(T, 8, k); \
+    TURN(4, SIZE) \
+    for (int k = 0; k < 4; k++) TO(T, 4, k * STEP) = PAIR(a[k], a[k], 0, 1, 2, 3), TO(T, 4, k * STEP + NEXT) = PAIR(a[k], a[k], 4, 5, 6, 7); \
   }
-TRANSPOSE_8X8(uint16_t) TRANSPOSE_8X8(uint32_t)
-typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
+BLOCKS_OF_8(uint16_t, _IN_16, 2, 1) BLOCKS_OF_8(uint32_t, , 1, 4)
 static inline void transpose_4x4_uint64_t(const uint64_t* src, int64_t from, uint64_t* dst, int64_t to) {
-  word4 a[4], b[4];
-  for (int k = 0; k < 4; k++) a[k] = *(const word4*)(src + k * from);
+  uint64_t_4 a[4], b[4]; for (int k = 0; k < 4; k++) a[k] = FROM(uint64_t, 4, k);
   for (int k = 0; k < 4; k += 2) b[k] = PAIR(a[k], a[k + 1], 0, 4, 2, 6), b[k + 1] = PAIR(a[k], a[k + 1], 1, 5, 3, 7);
-  for (int k = 0; k < 2; k++) {
-    *(word4*)(dst + k * to) = PAIR(b[k], b[k + 2], 0, 1, 4, 5);
-    *(word4*)(dst + (k + 2) * to) = PAIR(b[k], b[k + 2], 2, 3, 6, 7);
-  }
+  for (int k = 0; k < 2; k++)
+    TO(uint64_t, 4, k) = PAIR(b[k], b[k + 2], 0, 1, 4, 5), TO(uint64_t, 4, k + 2) = PAIR(b[k], b[k + 2], 2, 3, 6, 7);
 }
 /* Blocks go first along the lines of the side whose lines lie further apart: both halves of a cache line are used before it is evicted. The
-   last block of a side that is no multiple of N begins earlier, over elements that are already there. */
-#define TRANSPOSE_BLOCKS(T, N) \
-  static inline void transpose_##T(const T* src, int64_t from, T* dst, int64_t to, int64_t rows, int64_t columns) { \
-    if (rows < N || columns < N) { \
-      for (int64_t i = 0; i < rows; i++) \
-        for (int64_t j = 0; j < columns; j++) dst[i * to + j] = src[j * from + i]; \
-      return; \
-    } \
-    const int reads = from > to; \
-    const int64_t most = reads ? columns : rows, least = reads ? rows : columns; \
-    for (int64_t n = 0; n < most; n += N) \
-      for (int64_t m = 0; m < least; m += N) { \
-        const int64_t a = n < most - N ? n : most - N, b = m < least - N ? m : least - N, i = reads ? b : a, j = reads ? a : b; \
-        transpose_##N##x##N##_##T(src + j * from + i, from, dst + i * to + j, to); \
+   last block of a side that is no multiple of the block's begins earlier, over elements that are already there. */
+#define CASE(T, R, C) \
+  if (rows >= R && columns >= C) { \
+    for (int64_t n = 0; n < (from > to ? columns : rows); n += from > to ? C : R) \
+      for (int64_t m = 0; m < (from > to ? rows : columns); m += from > to ? R : C) { \
+        const int64_t a = from > to ? m : n, b = from > to ? n : m, i = a < rows - R ? a : rows - R, j = b < columns - C ? b : columns - C; \
+        transpose_##R##x##C##_##T(src + j * from + i, from, dst + i * to + j, to); \
       } \
+    return; \
   }
-TRANSPOSE_BLOCKS(uint16_t, 8) TRANSPOSE_BLOCKS(uint32_t, 8) TRANSPOSE_BLOCKS(uint64_t, 4)
 #else
-TRANSPOSE(uint16_t) TRANSPOSE(uint32_t) TRANSPOSE(uint64_t)
+#define CASE(T, R, C)
 #endif
+#define CASES_OF_8(T) CASE(T, 8, 8) CASE(T, 8, 4) CASE(T, 4, 8)
+TRANSPOSE(uint8_t, ) TRANSPOSE(uint16_t, CASES_OF_8(uint16_t)) TRANSPOSE(uint32_t, CASES_OF_8(uint32_t)) TRANSPOSE(uint64_t, CASE(uint64_t, 4, 4))
 
 /* Sixteen lanes folded in halves to one. */
 #ifdef FXSTACK_SHUFFLES

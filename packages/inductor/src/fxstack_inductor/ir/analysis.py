@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fxstack_inductor.ir.expr import Var
-from fxstack_inductor.ir.kernel import CENTRED, Kernel, Reduce, Scan, Store, index_variables, operands
+from fxstack_inductor.ir.kernel import CENTRED, Kernel, Loop, Reduce, Scan, Store, index_variables, operands
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,14 @@ class Analysis:
             if position not in stop:
                 stack.extend(operands(self.kernel.values[position]))
         return sorted(seen)
+
+    def varying(self, loop: Loop) -> set[int]:
+        """Return the positions of the values that differ from point to point of ``loop``."""
+        varying: set[int] = set()
+        for k, value in enumerate(self.kernel.values):
+            if loop.var in index_variables(value) or varying.intersection(operands(value)):
+                varying.add(k)
+        return varying
 
 
 def analyse(kernel: Kernel) -> Analysis:

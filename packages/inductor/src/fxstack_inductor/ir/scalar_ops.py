@@ -65,6 +65,8 @@ ROUNDINGS = MappingProxyType(
 """The operation that rounds a float32 value to what memory of a dtype holds, by dtype."""
 HALF_ROUNDINGS = MappingProxyType({ROUNDINGS[dtype]: dtype for dtype in (torch.bfloat16, torch.float16)})
 """The dtype by the name of its operation, for dtypes of 16 bits."""
+SLOW_SCANS = frozenset({"logaddexp"})
+"""Scans whose steps take many cycles, each of which waits for the one before."""
 EXPENSIVE = frozenset(op.name for op in TABLE.values() if op.expensive)
 EXPENSIVE_OPERATIONS = 20
 """The cost of a transcendental function, in additions."""

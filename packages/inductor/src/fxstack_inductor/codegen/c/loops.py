@@ -16,17 +16,7 @@ from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
-from fxstack_inductor.ir.kernel import (
-    Check,
-    Compute,
-    Constant,
-    Kernel,
-    Loop,
-    Store,
-    index_operands,
-    index_variables,
-    operands,
-)
+from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Loop, Store, index_operands
 from fxstack_interchange.code_writer import CodeWriter
 
 PIECE = 64
@@ -201,11 +191,8 @@ class LoopWriter:
 
         Values that do not change along the loop come first.
         """
-        varies, needed = self._varying(loop), self._needed()
-        outside = [k for k in needed if k not in varies]
-        self._values(outside)
-        inside = [k for k in needed if k in varies]
-        conversions = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
+        outside, inside = self._split(loop)
+        conversions = halves(self.names, loop.var, inside, self.kernel.stores, outside)
         whole = None if conversions or span[0] != "0" else self._whole_vectors(loop, inside)
         if whole is None:
             around = self._runs(conversions, span, self._simd(inside, loop))
@@ -214,6 +201,13 @@ class LoopWriter:
         with around:
             self._values(inside)
             self._stores(self.kernel.stores)
+
+    def _split(self, loop: Loop) -> tuple[frozenset[int], list[int]]:
+        """Write the values that do not change along ``loop``; return their positions, and those of the others."""
+        varies, needed = self.facts.varying(loop), self._needed()
+        outside = [k for k in needed if k not in varies]
+        self._values(outside)
+        return frozenset(outside), [k for k in needed if k in varies]
 
     def _whole_vectors(self, loop: Loop, inside: Sequence[int]) -> int | None:
         """Return the points of a vector, if whole vectors, of which the last two overlap, are worth more than a rest.
@@ -242,16 +236,6 @@ class LoopWriter:
         """Return the positions of the values that the stores and their addresses need."""
         roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
         return self.facts.needed(roots)
-
-    def _varying(self, column: Loop) -> set[int]:
-        """Return the positions of the values that differ from column to column."""
-        varying: set[int] = set()
-        for k, value in enumerate(self.kernel.values):
-            if isinstance(value, Constant):
-                continue
-            if column.var in index_variables(value) or varying.intersection(operands(value)):
-                varying.add(k)
-        return varying
 
     def _values(self, positions: Iterable[int]) -> None:
         """Write the declarations of the values at ``positions``; constants need none."""

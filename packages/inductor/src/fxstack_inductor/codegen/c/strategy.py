@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c.loops import PIECE, LoopWriter, Writer, flagged
+from fxstack_inductor.codegen.c.pointwise.far_reads import along_far_reads
 from fxstack_inductor.codegen.c.pointwise.interleaved import InterleavedWriter, interleaved
 from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
 from fxstack_inductor.codegen.c.pointwise.tiles import TileWriter, crosses
@@ -139,7 +140,7 @@ def _steps_less(index: Expr, var: Var, other: Var) -> bool:
 def function_text(kernel: Kernel, grain: int) -> str:
     """Return the C definition of ``kernel`` as function ``KERNEL``; ``c_source`` calls this for each kernel."""
     kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
-    kernel = in_one_pass(_with_long_columns(kernel))
+    kernel = in_one_pass(along_far_reads(_with_long_columns(kernel)))
     text, conditional = _function_text(kernel, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, product
-from fxstack_inductor.ir.nodes import Body, Call, Computed, Layout, Node, Pointwise, Read, Reduction, walk
+from fxstack_inductor.ir.nodes import Body, Call, Computed, Node, Pointwise, Read, Reduction, walk
 from fxstack_inductor.ir.ordered import Scan
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
 from fxstack_inductor.schedule.fusion.inlining import reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.fusion.state import FusionState, Group, coordinate, is_known
 
-SLOW_SCANS = frozenset({"logaddexp"})
-"""Scans whose steps take many cycles, each of which waits for the one before."""
 VECTOR = 8
 """Loops of fewer points than this make no vectors."""
 KEPT_COLUMNS, KEPT = 64, 3 << 17
@@ -77,7 +75,7 @@ def _keeps_slow_functions_apart(
     for node in merged.placed:
         if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
             continue
-        place = _place(node.layout, merged.placed[node].coords)
+        place = _place(node, merged.placed[node].coords)
         if inner and inner.isdisjoint(place.variables):
             continue  # computed once for all inner points
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
@@ -102,6 +100,27 @@ def _keeps_directions_apart(fusion: FusionState, merged: Group, left: Group, rig
     return Refusal("along memory beside across memory") if signs[0] * signs[1] < 0 else None
 
 
+def _keeps_transposed_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Refuse, on a CPU, elementwise results along different loops that share nothing of the size of all loops.
+
+    Such a kernel saves no pass over memory, and one of both would go through transposed copies.
+    """
+    if fusion.program.many_threads or not all(isinstance(n, Pointwise) for n in merged.placed):
+        return None
+    for group, other in ((left, right), (right, left)):
+        if any(read.node in other.placed for node in group.placed for read in fusion.reads(node)):
+            return None
+    sides = [dict(_full(fusion, merged, group)) for group in (left, right)]
+    if not sides[0].keys().isdisjoint(sides[1]):
+        return None
+    along = [
+        {v for v in merged.space for place in side.values() if place.coefficient(v) == 1} for side in sides
+    ]
+    if len(along[0]) == len(along[1]) == 1 and along[0] != along[1]:
+        return Refusal("results along different loops", next(iter(right.placed)).name)
+    return None
+
+
 def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Refuse, on a CPU, a result that repeats reductions across memory and reads nothing else that changes along these.
 
@@ -113,7 +132,7 @@ def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right:
     for node in merged.placed:
         if not isinstance(node, Pointwise) or node not in fusion.usage.required:
             continue
-        place = _place(node.layout, merged.placed[node].coords)
+        place = _place(node, merged.placed[node].coords)
         across = any(place.coefficient(var) == 1 for var in merged.space if var not in inner)
         if across and not inner.isdisjoint(place.variables) and not _reads_along(fusion, merged, node):
             return Refusal("a result that repeats a reduction", node.name)
@@ -204,7 +223,7 @@ def _keeps_far_reads_apart(fusion: FusionState, merged: Group, left: Group, righ
             continue
         if not fusion.has(node, _is_far):
             continue
-        place = _place(node.layout, merged.placed[node].coords)
+        place = _place(node, merged.placed[node].coords)
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
         row = None if last is None or last.extent is None else last.extent.as_int()
         if row is not None and last not in inner and row * node.dtype.itemsize > ROW:
@@ -281,38 +300,46 @@ def _reads_along(fusion: FusionState, merged: Group, node: Pointwise) -> bool:
         if not all(map(is_known, read.coords)):
             return True
         coords = tuple(coordinate(c, node, merged.placed[node]) for c in read.coords)
-        place = _place(read.node.layout, coords if inside is None else inside.coords)
+        place = _place(read.node, coords if inside is None else inside.coords)
         if not (merged.inner or frozenset()).isdisjoint(place.variables):
             return True
     return False
 
 
-def _place(layout: Layout, coords: Iterable[Expr]) -> Expr:
+def _place(node: Node, coords: Iterable[Expr]) -> Expr:
     """Return the place in memory of an element."""
-    return sum((coord * stride for coord, stride in zip(coords, layout.stride, strict=True)), ZERO)
+    return sum((coord * stride for coord, stride in zip(coords, node.layout.stride, strict=True)), ZERO)
 
 
-def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Layout, tuple[Expr, ...]]]:
-    """Yield the layout and the coordinates of what ``group`` reads and stores."""
+def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Node, tuple[Expr, ...]]]:
+    """Yield what ``group`` reads and stores: the tensor and the coordinates."""
     for node in group.placed:
         placement = merged.placed[node]
         if node in fusion.usage.required:
-            yield node.layout, placement.coords
+            yield node, placement.coords
         for read in fusion.reads(node):
             if read.node not in merged.placed and all(map(is_known, read.coords)):
-                yield read.node.layout, tuple(coordinate(c, node, placement) for c in read.coords)
+                yield read.node, tuple(coordinate(c, node, placement) for c in read.coords)
 
 
-def _direction(merged: Group, accesses: Iterable[tuple[Layout, tuple[Expr, ...]]]) -> int:
+def _full(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Node, Expr]]:
+    """Yield the tensors that ``group`` reads and stores in all loops of ``merged``, and the places in memory."""
+    for node, coords in _accesses(fusion, merged, group):
+        place = _place(node, coords)
+        if place.variables.issuperset(merged.space):
+            yield node, place
+
+
+def _direction(merged: Group, accesses: Iterable[tuple[Node, tuple[Expr, ...]]]) -> int:
     """Return a number above 0 if most accesses run along the inner loops of ``merged``, below 0 if most run across.
 
-    An access is a tensor's layout and coordinates. Accesses that do not change along the inner or the outer loops, and
+    An access is a tensor and coordinates. Accesses that do not change along the inner or the outer loops, and
     accesses of unknown strides, do not count.
     """
     votes = 0
     inner = merged.inner or frozenset()
-    for layout, coords in accesses:
-        place = _place(layout, coords)
+    for access in accesses:
+        place = _place(*access)
         steps = {var: place.coefficient(var) for var in merged.space}
         known = {
             var: abs(number) for var, step in steps.items() if step is not None and (number := step.as_int())
@@ -327,6 +354,7 @@ CPU_RULES = (
     _keeps_conditions_apart,
     _keeps_slow_functions_apart,
     _keeps_directions_apart,
+    _keeps_transposed_apart,
     _keeps_repeats_apart,
     _keeps_slow_functions_in_one_pass,
     _keeps_far_reads_apart,

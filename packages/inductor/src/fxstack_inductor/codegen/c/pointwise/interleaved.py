@@ -103,16 +103,13 @@ class InterleavedWriter(LoopWriter):
         self.out.line(f"const int64_t count = min_int64_t({c_index(last.extent)} - from, {BLOCK});")
         loads, stores = loads_of(self.kernel), stores_of(self.kernel)
         for group in loads:
-            self.out.write_lines(self._split(group))
+            self.out.write_lines(self._rows_of(group))
         for group in stores:
             self.out.line(self._array(group))
             for row, members in group.rows.items():
                 self.names.targets.update({self.kernel.stores[k]: f"{group.name}[{row}]" for k in members})
-        varies, needed = self._varying(last), self._needed()
-        outside = [k for k in needed if k not in varies]
-        self._values(outside)
-        inside = [k for k in needed if k in varies]
-        conversions = halves(self.names, last.var, inside, self.kernel.stores, frozenset(outside))
+        outside, inside = self._split(last)
+        conversions = halves(self.names, last.var, inside, self.kernel.stores, outside)
         with self._converted(conversions, "from", "count", str(BLOCK)):
             self.out.line(self._simd(inside))
             with self.out.block(for_head("j", "0", "count")):
@@ -124,7 +121,7 @@ class InterleavedWriter(LoopWriter):
             self.out.line(f"transpose_{self._word(group)}({source}, {target}, count, {group.count});")
         self.out.close(1 + len(others))
 
-    def _split(self, group: Group) -> Iterator[str]:
+    def _rows_of(self, group: Group) -> Iterator[str]:
         """Yield C that copies the elements of a block into the rows of the group's array, and read them there."""
         for row, members in group.rows.items():
             self.names.staged.update(dict.fromkeys(members, f"{group.name}[{row}]"))

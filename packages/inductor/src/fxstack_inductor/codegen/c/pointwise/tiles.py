@@ -121,11 +121,11 @@ class TileWriter(PointsWriter):
 
     def tile_row(self, column: Loop, columns: str, most: int) -> None:
         """Write the elements of one row of a tile."""
-        needed, stores = self._needed(), self.kernel.stores
-        conversions = halves(self.names, column.var, needed, stores, ())
+        outside, inside = self._split(column)
+        conversions = halves(self.names, column.var, inside, self.kernel.stores, outside)
         with self._converted(conversions, "tile", columns, str(most)):
-            self.out.line(self._simd(needed, column))
+            self.out.line(self._simd(inside, column))
             with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
-                self._values(needed)
-                self._stores(stores)
+                self._values(inside)
+                self._stores(self.kernel.stores)

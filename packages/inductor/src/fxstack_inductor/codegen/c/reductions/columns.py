@@ -253,7 +253,7 @@ class ColumnWriter(FunctionWriter):
 
     def _by_column(self, column: Loop) -> set[int]:
         """Return the positions of the values that differ from column to column, results and scans among them."""
-        varies = self._varying(column)
+        varies = self.facts.varying(column)
         for k, value in enumerate(self.kernel.values):
             if isinstance(value, (Reduce, Scan)) or not varies.isdisjoint(operands(value)):
                 varies.add(k)

@@ -1,4 +1,4 @@
-"""Write reductions along short rows: a block of rows is transposed on the stack, and each lane of a vector has a row.
+"""Write reductions and scans along short rows: a block of rows is transposed on the stack, and each lane of a vector has a row.
 
 A vector along a short row has a rest, and sums across its lanes take longer than the row. Here the vector loops go over the rows
 of a block, as in a reduction across memory. Each row is still summed in its order.
@@ -13,12 +13,13 @@ from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
 from fxstack_inductor.codegen.c.reductions.saved import SLOW, STACK
+from fxstack_inductor.codegen.c.reductions.scan_rows import row_loop
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.expr import integer
-from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Loop, Reduce
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Loop, Reduce, Scan
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
 
 MAX_SIZE = 128
 """The most elements of a short row."""
@@ -26,6 +27,8 @@ VECTOR = 32
 """Bytes of a vector: what is left of a row takes its elements one by one."""
 REDUCED, EXTREME = 15, 45
 """Cycles that a row takes for the sum, or the extreme, of the lanes of a vector."""
+STEP = 4
+"""Cycles of a scan for each element, which waits for the one before: slow scans, and scans beside reductions."""
 CALLED, DIVIDED = 40, 15
 """Cycles of a slow function, or of a division or root, of one number."""
 CALLED_OF_REST, OPERATION_OF_REST = 25, 1.5
@@ -52,7 +55,7 @@ class ShortRows:
 def short_rows(kernel: Kernel) -> ShortRows | None:
     """Return the plan of a kernel along short rows; None for other kernels."""
     size = kernel.inner[0].extent.as_int() if len(kernel.inner) == 1 and kernel.outer else None
-    row = None if size is None or kernel.ordered else _row(kernel)
+    row = None if size is None or kernel.scatters else _row(kernel)
     if size is None or row is None or not 1 < size <= MAX_SIZE:
         return None
     if any(isinstance(v, Reduce) and v.op.startswith("arg") for v in kernel.values):
@@ -74,6 +77,8 @@ def _lost(facts: Analysis, size: int, halves: int) -> float:
     lost, rest = HALF * size * halves, size % max(lanes, 1)
     for value, inner in zip(values, facts.inner, strict=True):
         match value:
+            case Scan(op) if op in SLOW_SCANS or row_loop(facts.kernel) is None:
+                lost += STEP * size
             case Reduce(op):
                 lost += EXTREME if op in {"max", "min"} else REDUCED
             case Compute(op) if inner:
