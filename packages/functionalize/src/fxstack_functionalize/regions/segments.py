@@ -31,6 +31,8 @@ class Segment:
 def equal_segments(graph: Graph) -> list[list[Segment]]:
     """Return groups of equal segments, each with at least ``MIN_COPIES`` members. Segments do not overlap."""
     nodes = [node for node in graph.nodes if node.op not in {"placeholder", "get_attr", "output"}]
+    if len(nodes) < MIN_NODES * MIN_COPIES:
+        return []
     labels = [_label(node) for node in nodes]
     numbers = number_equal(labels)
     position = {node: index for index, node in enumerate(nodes)}

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.tracer.aten_tracer import KEPT_METADATA
+from fxstack_functionalize.tracer.aten_tracer import KEPT_METADATA, add_call
 from fxstack_functionalize.tracer.symbols import symbol_specs
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import (
@@ -183,7 +183,7 @@ def copy_back_in_graph(
             values[number].meta["val"] = value.meta["val"]
     for target, value in zip(targets, values, strict=True):
         assert target is not None
-        node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+        node = add_call(graph, torch.ops.aten.copy_.default, (target, value), {}, "copy__default")
         node.meta["val"] = target.meta["val"]
     dropped = len(slots) - len(remaining)
     remaining = [replace(slot, alias=_shifted(slot.alias, dropped)) for slot in remaining]

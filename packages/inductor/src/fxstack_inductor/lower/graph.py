@@ -54,6 +54,7 @@ from fxstack_inductor.lower.node_queries import (
 )
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
+from fxstack_inductor.lower.repeated import RepeatedRules
 from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
@@ -124,14 +125,12 @@ class Lowering:
         """Fake values of placeholders whose size symbols are not defined yet. A size may depend on a later
         placeholder, so the first call defines the symbols of all placeholders."""
         self.numbers = HostNumbers(self.program, target.device)
+        self.repeated = RepeatedRules(self.context, rules, self.values, self.facts, self.numbers)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
         """For each number in ``asserted`` that tracing has simplified: its host value, which the assertions use."""
         self.updates: dict[FxNode, Node] = {}
-        """The current value of each placeholder that an operator with a rule has changed.
-
-        ``_output`` turns it into a mutation.
-        """
+        """The current value of each placeholder that an operator has changed. ``_output`` makes it a mutation."""
 
     def run(self, node: FxNode) -> None:
         """Lower one FX node by the handler of its ``op``.
@@ -192,7 +191,7 @@ class Lowering:
         delta = ZERO
         if value.layout is torch.strided:
             delta = size_expr(value.storage_offset())
-        result = Input(name=name, layout=layout_of(value), origin=name, delta=delta)
+        result = Input(name=name, layout=self.facts.layout(value), origin=name, delta=delta)
         self.program.inputs[name] = result
         return result
 
@@ -215,12 +214,16 @@ class Lowering:
         launch = functional_launch_of(node.target)
         if launch is not None:
             return self._launch(node, launch)
+        operation = None if node.name in self.chosen else self.repeated.operation(node)
+        if self.repeated.repeat(operation):
+            self.program.steps.append(self.context.nodes[-1])
+            return self.context.nodes[-1]
         rule = self.chosen.get(node.name) or self.rules.get(node.target)
         if rule is not None and not self.symbols.knows_sizes(value):
             self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))
         elif rule is not None and self._can_become_loops(node):
             try:
-                return self._apply(node, rule)
+                return self.repeated.keep(operation, self._apply(node, rule))
             except NotLowered as reason:
                 self.program.fallbacks.append(Fallback(node.name, str(node.target), str(reason)))
             except Exception as error:

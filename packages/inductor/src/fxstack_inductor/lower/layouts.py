@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 from torch.fx import Node as FxNode
 
@@ -36,6 +38,8 @@ class FakeFacts:
     def __init__(self) -> None:
         self._layouts: dict[int, Layout] = {}
         self._kinds: dict[int, tuple[torch.device, torch.dtype | None]] = {}
+        self._numbers: dict[int, int] = {}
+        self._number_of: dict[Hashable, int] = {}
 
     def layout(self, value: torch.Tensor) -> Layout:
         """Return ``layout_of(value)``."""
@@ -43,6 +47,14 @@ class FakeFacts:
         if layout is None:
             layout = self._layouts[id(value)] = layout_of(value)
         return layout
+
+    def number(self, value: torch.Tensor) -> int:
+        """Return a number that tensors of equal layout and equal kind have in common."""
+        number = self._numbers.get(id(value))
+        if number is None:
+            facts = self.layout(value), self.kind(value)
+            number = self._numbers[id(value)] = self._number_of.setdefault(facts, len(self._number_of))
+        return number
 
     def kind(self, value: torch.Tensor) -> tuple[torch.device, torch.dtype | None]:
         """Return the device and the dtype of a tensor; None in place of the dtype if strides alone do not address it."""
