@@ -55,7 +55,8 @@ def with_signature(
     """Return the session's graph, which is complete, with its signature."""
     graph = session.tracer.graph
     for node in graph.nodes:
-        node.meta = {key: value for key, value in node.meta.items() if key in KEPT_METADATA}
+        for key in node.meta.keys() - KEPT_METADATA:
+            del node.meta[key]
         if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)
     module = make_graph_module(session.tracer.root, graph, deferred=True)
