@@ -148,7 +148,7 @@ class Lowering:
         self.context.comment = user_line(node)
         self.context.value = node.meta.get("val")
         if node.op == "call_function":
-            self.symbols.define((*self.placeholder_values, node.meta.get("val")))
+            self.symbols.define((*self.placeholder_values, self.context.value))
             self.placeholder_values.clear()
         value = self.values[node] = handler(node)
         if isinstance(value, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
@@ -199,6 +199,10 @@ class Lowering:
 
     def _call_function(self, node: FxNode) -> Any:
         """Lower a call: as a size expression, a mutation, a launch of a user's kernel, by a rule, or as a call of ATen."""
+        operation = None if node.name in self.chosen else self.repeated.operation(node)
+        if self.repeated.repeat(operation):
+            self.program.steps.append(self.context.nodes[-1])
+            return self.context.nodes[-1]
         value = node.meta.get("val")
         if node.target is operator.getitem:
             return self._getitem(node)
@@ -214,10 +218,6 @@ class Lowering:
         launch = functional_launch_of(node.target)
         if launch is not None:
             return self._launch(node, launch)
-        operation = None if node.name in self.chosen else self.repeated.operation(node)
-        if self.repeated.repeat(operation):
-            self.program.steps.append(self.context.nodes[-1])
-            return self.context.nodes[-1]
         rule = self.chosen.get(node.name) or self.rules.get(node.target)
         if rule is not None and not self.symbols.knows_sizes(value):
             self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -26,14 +27,16 @@ from fxstack_inductor.ir.nodes import (
     Read,
 )
 from fxstack_inductor.lower.context import Context
-from fxstack_inductor.lower.elementwise import pointwise
+from fxstack_inductor.lower.elementwise import activations, pointwise, powers
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
 from fxstack_inductor.lower.layouts import FakeFacts
 from fxstack_inductor.lower.program import HostValue
 from fxstack_inductor.lower.registry import Rule
 
 PLAIN = (bool, int, str, type(None), torch.dtype, torch.device)
-RULES = pointwise.registry.rules
+RULES = MappingProxyType(
+    {**pointwise.registry.rules, **powers.registry.rules, **activations.registry.rules}
+)
 """The rules that only combine elements of their operands."""
 
 
