@@ -104,7 +104,7 @@ class AtenTracer(PythonKeyTracer):
         """See ``Captured.equal_draws``."""
         self.graph = Graph(tracer_cls=PythonKeyTracer)
         self.root = torch.nn.Module()
-        self.root._create_node_hooks = []  # type: ignore[assignment]  # ``Graph`` reads it for each new node
+        self.root._create_node_hooks = []  # ``Graph`` reads it for each new node
         self.graph.owning_module = self.root  # where ``effects.nested_graphs`` finds the nested graphs
         self.tensor_attrs: dict[Any, str] = {}
         self.record_stack_traces = False

@@ -34,9 +34,7 @@ from fxstack_inductor.lower.program import HostValue
 from fxstack_inductor.lower.registry import Rule
 
 PLAIN = (bool, int, str, type(None), torch.dtype, torch.device)
-RULES = MappingProxyType(
-    {**pointwise.registry.rules, **powers.registry.rules, **activations.registry.rules}
-)
+RULES = MappingProxyType({**pointwise.registry.rules, **powers.registry.rules, **activations.registry.rules})
 """The rules that only combine elements of their operands."""
 
 
@@ -96,7 +94,7 @@ class RepeatedRules:
             elif isinstance(found, float):
                 key += (float, repr(found))
             elif isinstance(found, PLAIN):
-                key += (type(found), found)
+                key += (type(found).__name__, found)  # 1, 1.0 and True are equal
             else:
                 return None
         return Operation(tuple(key), tuple(operands))
