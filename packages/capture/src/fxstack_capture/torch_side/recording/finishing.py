@@ -59,9 +59,7 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
     close_bodies(builder, graph)
     graph.lint()
     return CapturedCode(
-        graph_module=make_graph_module(
-            root_of(graph, builder.modules), graph, "CapturedGraph", deferred=True
-        ),
+        graph_module=make_graph_module(root_of(graph, builder.modules), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
         overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
