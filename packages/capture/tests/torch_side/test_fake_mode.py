@@ -7,6 +7,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+import fxstack_capture as fx
+from fxstack_capture import native
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
@@ -146,3 +148,28 @@ def test_what_a_decomposition_calls_is_not_refused(symbolic):
         assert torch.ops.aten.geometric(x, 0.5).dtype is torch.int64
     with mode, pytest.raises((GraphBreak, RuntimeError)):  # again no, after the call above
         torch.rand_like(x)
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
+def test_calls_with_a_symbolic_float_have_a_recipe(monkeypatch):
+    """Each formula has a recipe of its own, because the numbers in a call may be guarded."""
+    computed, plain = [], CaptureFakeMode._as_eager
+
+    def as_eager(self, make, func, *args):
+        computed.append(func)
+        return plain(self, make, func, *args)
+
+    monkeypatch.setattr(CaptureFakeMode, "_as_eager", as_eager)
+
+    @fx.optimize(lambda graph, inputs: graph)
+    def step(xs, number):
+        return [torch.lerp(x, x, number * 0.5) for x in xs] + [torch.lerp(x, x, number * 0.25) for x in xs]
+
+    xs = [torch.ones(7, 3) for _ in range(5)]
+    for number in (0.5, 0.75, 0.875):  # the second number makes it symbolic
+        computed.clear()
+        results = step(xs, number)
+        expected = [torch.lerp(x, x, number * part) for part in (0.5, 0.25) for x in xs]
+        torch.testing.assert_close(results, expected)
+        if number == 0.75:
+            assert computed.count(torch.ops.aten.lerp.Scalar) == 2

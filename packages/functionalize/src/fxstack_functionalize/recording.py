@@ -46,6 +46,8 @@ QUERIES = frozenset(
     {torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default}
 )
 """Operators that torch's own mode computes without recording."""
+DEVICE = torch.ops.prim.device.default
+"""Reads the device of a fake tensor, which torch calls when it wraps the tensor."""
 PLAIN_TENSORS = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 TENSOR_TYPES = frozenset({"Tensor", "List[Tensor]"})
 
@@ -140,6 +142,8 @@ class RecordingMode(ProxyTorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is DEVICE and type(args[0]) is FakeTensor:  # read several times for each wrapped tensor
+            return args[0].fake_device
         if isinstance(func, HigherOrderOperator):
             handler = func.python_key_table[ProxyTorchDispatchMode]
             return handler(self, *args, **(kwargs or {}))

@@ -96,7 +96,8 @@ class Replacement:
         Raises TypeError or ValueError if a guard has no native form.
         """
         inputs = self.written.draft and self.written.draft.inputs
-        tree = compile_guards(guards, self.code, inputs.sources if inputs else ())
+        known = self.tree.meta if self.tree and guards[: len(self.guards)] == self.guards else ()
+        tree = compile_guards(guards, self.code, inputs.sources if inputs else (), known)
         return replace(self, guards=guards, tree=tree)
 
 

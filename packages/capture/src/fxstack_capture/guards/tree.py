@@ -121,10 +121,16 @@ def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
     )
 
 
-def compile_guards(guards: Iterable[Guard], code: CodeType, inputs: tuple[sources.Source, ...] = ()) -> Any:
+def compile_guards(
+    guards: Iterable[Guard],
+    code: CodeType,
+    inputs: tuple[sources.Source, ...] = (),
+    known: tuple[Guard, ...] = (),
+) -> Any:
     """Return the native tree of these guards for frames of ``code``.
 
     If all guards hold, the check also collects the values at ``inputs`` for the entry (``native.Entry``).
+    ``known``: the ``meta`` of a tree of the first guards.
 
     Raises:
         TypeError, ValueError: a record cannot be checked natively. The message names the record.
@@ -144,5 +150,5 @@ def compile_guards(guards: Iterable[Guard], code: CodeType, inputs: tuple[source
     )
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=_first))
     weak = WeakSources()
-    meta = tuple([guard.weaken(weak) for guard in numbered])
+    meta = (*known, *[guard.weaken(weak) for guard in numbered[len(known) :]])
     return native.Tree(roots, relations, builder.registers, len(numbered), meta, outputs)

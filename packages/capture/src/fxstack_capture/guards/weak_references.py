@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Hashable
 from typing import Any
 
 from fxstack_capture import sources
@@ -61,6 +62,8 @@ class WeakSources:
 
     def __init__(self) -> None:
         self._sources: dict[Source, Source] = {}
+        self.checks: dict[Hashable, Any] = {}
+        """Check -> its weak form, for checks that many sources have in common."""
 
     def rewrite(self, value: object) -> Any:
         """Return the weak form of ``value``, a source or an object of the program."""

@@ -98,7 +98,8 @@ class FrameHistory:
 
         The new element is ``DYNAMIC`` if two values have been seen. Called when a trace plans the number.
         """
-        joined = join(self._values.get(key), value)
+        before = self._values.get(key)
+        joined = value if before is None else join(before, value)
         assert joined is not None
         self._values[key] = joined
         return joined

@@ -164,7 +164,12 @@ def marks_within(tensor: torch.Tensor) -> MarksWithin:
 
     A tensor with further marks needs a new compilation.
     """
+    if not tensor.__dict__:
+        return _NO_MARKS
     return MarksWithin(MARKS, tuple(frozenset(tensor.__dict__.get(name, ())) for name in MARKS))
+
+
+_NO_MARKS: Final = MarksWithin(MARKS, (frozenset(),) * len(MARKS))
 
 
 def _indices(tensor: torch.Tensor, name: str) -> frozenset[int]:

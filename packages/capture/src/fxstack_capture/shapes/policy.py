@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import torch
@@ -125,7 +126,7 @@ def plan_tensor(
         sizes = [_plan_contracted_size(rule, size, contract) for rule, size in rules]
     strides = [
         _plan_stride(history, stride_of(source, rank, dim), stride, options)
-        for dim, stride in enumerate(describe_strides(real.size(), real.stride()))
+        for dim, stride in enumerate(_describe_strides(real.size(), real.stride()))
     ]
     offset_key = offset_of(source)
     offset = real.storage_offset()
@@ -241,6 +242,12 @@ def is_argument(source: Source | None) -> bool:
     while isinstance(source, (Item, Key, ValueAt)):
         source = source.base
     return isinstance(source, (Local, Free, FreeCell))
+
+
+@lru_cache
+def _describe_strides(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int | Inferred, ...]:
+    """Return ``describe_strides`` of a real tensor. Many tensors of a program have equal sizes."""
+    return tuple(describe_strides(sizes, strides))
 
 
 def describe_strides(sizes: Sequence[int], strides: Sequence[int]) -> list[int | Inferred]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +31,14 @@ class Segment:
 def equal_segments(graph: Graph) -> list[list[Segment]]:
     """Return groups of equal segments, each with at least ``MIN_COPIES`` members. Segments do not overlap."""
     nodes = [node for node in graph.nodes if node.op not in {"placeholder", "get_attr", "output"}]
-    labels = [_label(node) for node in nodes]
+    if len(nodes) < MIN_NODES * MIN_COPIES:
+        return []
+    calls = [(node.op, node.target) for node in nodes]
+    counts = Counter(calls)
+    # A node of a function that is called less often is in no run.
+    labels = [
+        _label(node) if counts[call] >= MIN_COPIES else None for node, call in zip(nodes, calls, strict=True)
+    ]
     numbers = number_equal(labels)
     position = {node: index for index, node in enumerate(nodes)}
     groups: dict[Hashable, list[Segment]] = defaultdict(list)

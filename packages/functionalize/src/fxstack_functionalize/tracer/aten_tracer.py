@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -71,6 +71,18 @@ class TensorMap:
         return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not partial)
 
 
+def add_call(
+    graph: Graph, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+) -> Node:
+    """Add the call of a function to ``graph``. Arguments are nodes and constants.
+
+    ``Graph.create_node`` searches the arguments for symbolic numbers, which takes as long as the rest of it.
+    """
+    node = graph.create_node("call_function", target, name=name)
+    node._update_args_kwargs(args, kwargs)
+    return node
+
+
 def track(tracer: AtenTracer, value: object, node: Node) -> None:
     """Let ``node`` be the node of ``value``, a plain tensor or a number, and of the symbols in its size."""
     proxy = Proxy(node, tracer)
@@ -92,6 +104,7 @@ class AtenTracer(PythonKeyTracer):
         """See ``Captured.equal_draws``."""
         self.graph = Graph(tracer_cls=PythonKeyTracer)
         self.root = torch.nn.Module()
+        self.root._create_node_hooks = []  # ``Graph`` reads it for each new node
         self.graph.owning_module = self.root  # where ``effects.nested_graphs`` finds the nested graphs
         self.tensor_attrs: dict[Any, str] = {}
         self.record_stack_traces = False
@@ -140,7 +153,7 @@ class AtenTracer(PythonKeyTracer):
     ) -> Node:
         """Add an operator call whose arguments already are nodes and constants."""
         name = func.overloadpacket.__name__ if isinstance(func, OpOverload) else func.name()
-        node = self.graph.create_node("call_function", func, args, kwargs, name)
+        node = add_call(self.graph, func, args, kwargs, name)
         self._attribute(node)
         return node
 

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.tracer.aten_tracer import KEPT_METADATA
+from fxstack_functionalize.tracer.aten_tracer import KEPT_METADATA, add_call
 from fxstack_functionalize.tracer.symbols import symbol_specs
 from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange import (
@@ -55,7 +55,8 @@ def with_signature(
     """Return the session's graph, which is complete, with its signature."""
     graph = session.tracer.graph
     for node in graph.nodes:
-        node.meta = {key: value for key, value in node.meta.items() if key in KEPT_METADATA}
+        for key in node.meta.keys() - KEPT_METADATA:
+            del node.meta[key]
         if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)
     module = make_graph_module(session.tracer.root, graph, deferred=True)
@@ -183,7 +184,7 @@ def copy_back_in_graph(
             values[number].meta["val"] = value.meta["val"]
     for target, value in zip(targets, values, strict=True):
         assert target is not None
-        node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+        node = add_call(graph, torch.ops.aten.copy_.default, (target, value), {}, "copy__default")
         node.meta["val"] = target.meta["val"]
     dropped = len(slots) - len(remaining)
     remaining = [replace(slot, alias=_shifted(slot.alias, dropped)) for slot in remaining]

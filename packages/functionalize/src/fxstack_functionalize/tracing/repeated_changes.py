@@ -24,7 +24,7 @@ from fxstack_functionalize.tracer.repeated_calls import (
     recorded_after,
     repeat,
 )
-from fxstack_functionalize.views.memory_layout import on_values, replace_value
+from fxstack_functionalize.views.memory_layout import below_functionalization, replace_value
 from fxstack_interchange.operators.list_operators import ForEach
 
 Row = Sequence[Any]
@@ -173,8 +173,11 @@ def _repeat(
     tensors: Sequence[torch.Tensor],
     before: Sequence[torch.Tensor],
 ) -> None:
-    """Repeat the nodes for the values of ``tensors``, and replace the values of the tensors that they change."""
-    with on_values():
+    """Repeat the nodes for the values of ``tensors``, and replace the values of the tensors that they change.
+
+    Gradients are off, see ``_kind_of_row``.
+    """
+    with below_functionalization():
         for k, value in zip(change.changed, repeat(tracer, change.recorded, before), strict=True):
             replace_value(engine.core(tensors[k]), value)
     for tensor, bumps in {id(t): (t, bumps) for t, bumps in zip(tensors, change.bumps, strict=True)}.values():

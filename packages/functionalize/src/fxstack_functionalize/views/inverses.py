@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -151,7 +152,14 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     Symbolic strides are compared by guards. Strides that depend on data are assumed not to overlap, but a
     stride of 0 still overlaps.
     """
-    dims = list(zip(tensor.stride(), tensor.shape, strict=True))
+    dims = tuple(zip(tensor.stride(), tensor.shape, strict=True))
+    if all(type(number) is int for dim in dims for number in dim):
+        return _overlaps_itself_cached(dims)
+    return _overlaps_itself(dims)
+
+
+def _overlaps_itself(dims: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether elements of a tensor of these strides and sizes may share memory."""
     if any(guard_or_false(n == 0) for _, n in dims):
         return False
     dims = [(step, n) for step, n in dims if not guard_or_false(n == 1)]
@@ -163,3 +171,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
             return True
         covered += (n - 1) * step
     return False
+
+
+_overlaps_itself_cached = lru_cache(_overlaps_itself)
+"""For plain numbers: the parameters of an optimizer have few shapes."""

@@ -12,8 +12,8 @@ later, a tensor that is changed in place keeps its storage offset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
@@ -22,6 +22,8 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.replay import view_steps
 from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
+
+_FUNCTIONALIZE = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
 
 # Limits: if the graph makes a tensor with non-dense strides, changes it in place and returns it, the result
 # is dense. normal_ on such a tensor of 16 elements or more draws other numbers than eager.
@@ -56,11 +58,13 @@ def set_layout(
 @contextmanager
 def on_values() -> Iterator[None]:
     """Run operators on the values under functional tensors, without autograd history."""
-    excluded = torch_compat.ExcludeDispatchKeyGuard(
-        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
-    )
-    with torch.no_grad(), excluded:
+    with torch.no_grad(), below_functionalization():
         yield
+
+
+def below_functionalization() -> AbstractContextManager[Any]:
+    """Run operators on the values under functional tensors, in the present grad mode."""
+    return cast("AbstractContextManager[Any]", torch_compat.ExcludeDispatchKeyGuard(_FUNCTIONALIZE))
 
 
 def replace_value(core: torch.Tensor, value: torch.Tensor) -> None:

@@ -95,37 +95,44 @@ def check_lists(
     lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
     single = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     columns = [*lists, *([tensor] * len(targets) for tensor in single)]
-    for number, target in enumerate(targets):
-        check_reads(engine, name, target, [items[number : number + 1] for items in columns], {})
-    on_storage: dict[int, list[_Access]] = {}
-    for column in (targets, *columns):
-        for number, item in enumerate(column):
-            if isinstance(item, torch.Tensor) and item.layout is torch.strided:
-                place = elements_of(_current_value(engine, item))
-                used = _Access(place, number, column is targets)
-                on_storage.setdefault(item.untyped_storage()._cdata, []).append(used)
-    if any(_in_two_steps(all_used) for all_used in on_storage.values()):
-        raise _overlap_error(name)
+    for accesses in _shared_storages((targets, *columns)):
+        for number in {access.number for access in accesses if access.written}:
+            row = [items[number : number + 1] for items in columns]
+            check_reads(engine, name, targets[number], row, {})
+        if _in_two_steps(engine, accesses):
+            raise _overlap_error(name)
 
 
 class _Access(NamedTuple):
-    """A memory range that step ``number`` of a call on lists reads or writes."""
+    """The use of a tensor by step ``number`` of a call on lists, which reads it or writes to it."""
 
-    place: Elements
+    tensor: torch.Tensor
     number: int
     written: bool
 
 
-def _in_two_steps(all_used: list[_Access]) -> bool:
+def _shared_storages(columns: Sequence[Sequence[Any]]) -> list[list[_Access]]:
+    """Return the uses of each storage that is used twice and written. The tensors of the first column are written."""
+    on_storage: dict[int, list[_Access]] = {}
+    for position, column in enumerate(columns):
+        for number, item in enumerate(column):
+            if isinstance(item, torch.Tensor) and item.layout is torch.strided:
+                used = _Access(item, number, position == 0)
+                on_storage.setdefault(item.untyped_storage()._cdata, []).append(used)
+    return [all_used for all_used in on_storage.values() if len(all_used) > 1 and all_used[0].written]
+
+
+def _in_two_steps(engine: Engine, all_used: list[_Access]) -> bool:
     """Whether one step writes a range of this storage that another step uses."""
-    waiting: list[_Access] = []
-    for used in sorted(all_used, key=lambda used: used.place.offset):
-        waiting = [earlier for earlier in waiting if earlier.place.end > used.place.offset]
-        for earlier in waiting:
+    places = [(elements_of(_current_value(engine, used.tensor)), used) for used in all_used]
+    waiting: list[tuple[Elements, _Access]] = []
+    for place, used in sorted(places, key=lambda pair: pair[0].offset):
+        waiting = [earlier for earlier in waiting if earlier[0].end > place.offset]
+        for earlier_place, earlier in waiting:
             apart = earlier.number == used.number or not (earlier.written or used.written)
-            if not apart and may_overlap(earlier.place, used.place):
+            if not apart and may_overlap(earlier_place, place):
                 return True
-        waiting.append(used)
+        waiting.append((place, used))
     return False
 
 

@@ -77,7 +77,7 @@ class Context:
         """Return the shape of the current FX node's value."""
         return tuple(self.size(size) for size in self.value.shape)
 
-    def _common(self, layout: Layout) -> dict[str, Any]:
+    def common(self, layout: Layout) -> dict[str, Any]:
         """Return the fields that every node of the current FX node has."""
         name = f"{self.current}__{len(self.nodes)}"
         return {"name": name, "layout": layout, "origin": self.current, "comment": self.comment}
@@ -87,7 +87,7 @@ class Context:
     ) -> Pointwise:
         """Make a tensor of ``dtype`` whose element at some coordinates is ``make_body(coordinates)``."""
         layout = contiguous_layout(shape, dtype, self.device)
-        node = Pointwise(**self._common(layout), body=Const(0, value_dtype(dtype)))
+        node = Pointwise(**self.common(layout), body=Const(0, value_dtype(dtype)))
         node.body = make_body(node.index)
         if node.body.dtype != value_dtype(dtype):
             node.body = cast(node.body, value_dtype(dtype))
@@ -108,7 +108,7 @@ class Context:
         """Make the reduction by ``op`` of ``make_body(coordinates, reduced coordinates)`` over ``ranges``."""
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
-        node = Reduction(**self._common(layout), body=placeholder, op=op, ranges=tuple(ranges))
+        node = Reduction(**self.common(layout), body=placeholder, op=op, ranges=tuple(ranges))
         if ZERO not in ranges:  # an empty reduction reads no element
             node.body = make_body(node.index, node.reduced)
         self.nodes.append(node)
@@ -129,7 +129,7 @@ class Context:
         if self.target.many_threads:
             _require_atomics(op, init.dtype)
         node = Scatter(
-            **self._common(init.layout), body=init.body, init=init, ranges=tuple(ranges), target=(), op=op
+            **self.common(init.layout), body=init.body, init=init, ranges=tuple(ranges), target=(), op=op
         )
         target, body = make(node.reduced)
         node.target, node.body = tuple(target), cast(body, value_dtype(init.dtype))
@@ -163,13 +163,7 @@ class Context:
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
         node = Scan(
-            **self._common(layout),
-            body=placeholder,
-            op=op,
-            axis=axis,
-            state=state,
-            combine=combine,
-            part=part,
+            **self.common(layout), body=placeholder, op=op, axis=axis, state=state, combine=combine, part=part
         )
         node.body = make_body(node.index)
         self.nodes.append(node)
@@ -203,7 +197,7 @@ class Context:
     ) -> View:
         """Make a view whose element at some coordinates is the element of ``base`` at ``make_coords(coordinates)``."""
         layout = contiguous_layout(shape, base.dtype, base.device)
-        node = View(**self._common(layout), base=base, coords=())
+        node = View(**self.common(layout), base=base, coords=())
         node.coords = tuple(make_coords(node.index))
         return node
 

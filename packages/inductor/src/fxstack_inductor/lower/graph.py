@@ -54,6 +54,7 @@ from fxstack_inductor.lower.node_queries import (
 )
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
+from fxstack_inductor.lower.repeated import RepeatedRules
 from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.lower.target import CPU_KERNELS, KernelTarget
 from fxstack_inductor.options import InductorOptions
@@ -124,14 +125,12 @@ class Lowering:
         """Fake values of placeholders whose size symbols are not defined yet. A size may depend on a later
         placeholder, so the first call defines the symbols of all placeholders."""
         self.numbers = HostNumbers(self.program, target.device)
+        self.repeated = RepeatedRules(self.context, rules, self.values, self.facts, self.numbers)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
         """For each number in ``asserted`` that tracing has simplified: its host value, which the assertions use."""
         self.updates: dict[FxNode, Node] = {}
-        """The current value of each placeholder that an operator with a rule has changed.
-
-        ``_output`` turns it into a mutation.
-        """
+        """The current value of each placeholder that an operator has changed. ``_output`` makes it a mutation."""
 
     def run(self, node: FxNode) -> None:
         """Lower one FX node by the handler of its ``op``.
@@ -149,7 +148,7 @@ class Lowering:
         self.context.comment = user_line(node)
         self.context.value = node.meta.get("val")
         if node.op == "call_function":
-            self.symbols.define((*self.placeholder_values, node.meta.get("val")))
+            self.symbols.define((*self.placeholder_values, self.context.value))
             self.placeholder_values.clear()
         value = self.values[node] = handler(node)
         if isinstance(value, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
@@ -192,7 +191,7 @@ class Lowering:
         delta = ZERO
         if value.layout is torch.strided:
             delta = size_expr(value.storage_offset())
-        result = Input(name=name, layout=layout_of(value), origin=name, delta=delta)
+        result = Input(name=name, layout=self.facts.layout(value), origin=name, delta=delta)
         self.program.inputs[name] = result
         return result
 
@@ -200,6 +199,10 @@ class Lowering:
 
     def _call_function(self, node: FxNode) -> Any:
         """Lower a call: as a size expression, a mutation, a launch of a user's kernel, by a rule, or as a call of ATen."""
+        operation = None if node.name in self.chosen else self.repeated.operation(node)
+        if self.repeated.repeat(operation):
+            self.program.steps.append(self.context.nodes[-1])
+            return self.context.nodes[-1]
         value = node.meta.get("val")
         if node.target is operator.getitem:
             return self._getitem(node)
@@ -220,7 +223,7 @@ class Lowering:
             self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))
         elif rule is not None and self._can_become_loops(node):
             try:
-                return self._apply(node, rule)
+                return self.repeated.keep(operation, self._apply(node, rule))
             except NotLowered as reason:
                 self.program.fallbacks.append(Fallback(node.name, str(node.target), str(reason)))
             except Exception as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import NamedTuple
+
 import torch
 from torch.fx import Node as FxNode
 
@@ -27,6 +30,18 @@ def layout_of(value: torch.Tensor) -> Layout:
     return Layout(shape, strides, value.dtype, value.device)
 
 
+Kind = tuple[torch.device, torch.dtype | None]
+"""A device and a dtype; None in place of the dtype if strides alone do not address a tensor."""
+
+
+class _Facts(NamedTuple):
+    """The facts about a fake value. ``number``: equal for equal facts."""
+
+    layout: Layout
+    kind: Kind
+    number: int
+
+
 class FakeFacts:
     """Facts about the fake values of a graph, each found once: reading a fake is slow, and equal parts of a graph share fakes.
 
@@ -34,23 +49,43 @@ class FakeFacts:
     """
 
     def __init__(self) -> None:
-        self._layouts: dict[int, Layout] = {}
-        self._kinds: dict[int, tuple[torch.device, torch.dtype | None]] = {}
+        self._facts: dict[int, _Facts] = {}
+        self._equal: dict[Hashable, _Facts] = {}
+        """What the fakes of static sizes say -> the facts."""
+        self._numbers: dict[Hashable, int] = {}
 
     def layout(self, value: torch.Tensor) -> Layout:
         """Return ``layout_of(value)``."""
-        layout = self._layouts.get(id(value))
-        if layout is None:
-            layout = self._layouts[id(value)] = layout_of(value)
-        return layout
+        return self._of(value).layout
 
-    def kind(self, value: torch.Tensor) -> tuple[torch.device, torch.dtype | None]:
-        """Return the device and the dtype of a tensor; None in place of the dtype if strides alone do not address it."""
-        kind = self._kinds.get(id(value))
-        if kind is None:
-            dtype = value.dtype if is_dense(value, (value.dtype,)) else None
-            kind = self._kinds[id(value)] = value.device, dtype
-        return kind
+    def number(self, value: torch.Tensor) -> int:
+        """Return a number that tensors of equal layout and equal kind have in common."""
+        return self._of(value).number
+
+    def kind(self, value: torch.Tensor) -> Kind:
+        """Return the kind of a tensor."""
+        return self._of(value).kind
+
+    def _of(self, value: torch.Tensor) -> _Facts:
+        known = self._facts.get(id(value))
+        if known is None:
+            known = self._facts[id(value)] = self._found(value)
+        return known
+
+    def _found(self, value: torch.Tensor) -> _Facts:
+        """Read the facts of a tensor."""
+        if value.layout is not torch.strided or value._has_symbolic_sizes_strides:
+            return self._numbered(value)
+        key = (value.shape, value.stride(), value.dtype, value.device, value.is_neg(), value.is_quantized)
+        known = self._equal.get(key)
+        if known is None:
+            known = self._equal[key] = self._numbered(value)
+        return known
+
+    def _numbered(self, value: torch.Tensor) -> _Facts:
+        layout = layout_of(value)
+        kind = value.device, value.dtype if is_dense(value, (value.dtype,)) else None
+        return _Facts(layout, kind, self._numbers.setdefault((layout, kind), len(self._numbers)))
 
 
 def check_layout(node: FxNode, result: Node, layout: Layout) -> None:

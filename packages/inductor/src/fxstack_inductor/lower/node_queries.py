@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -124,7 +125,11 @@ def is_number(value: object) -> bool:
 
 def user_line(node: FxNode) -> str:
     """Return the last line of the user's stack trace, for comments in generated code; empty without a trace."""
-    trace = node.meta.get("stack_trace") or ""
+    return _last_line(node.meta.get("stack_trace") or "")
+
+
+@lru_cache
+def _last_line(trace: str) -> str:
     lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
     return lines[-1] if lines else ""
 

@@ -12,6 +12,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.guards.records.check import Check, LoweredCheck, Reader
 from fxstack_capture.guards.text import class_name, literal, short
 from fxstack_capture.guards.torch_state import GETTERS, TorchState, difference, function_mode_at, snapshot
+from fxstack_capture.guards.weak_references import WeakSources
 from fxstack_capture.sources import Source
 
 _Numbers = tuple[int | None, ...]
@@ -78,6 +79,13 @@ class TensorIs(Check):
     kinds = ("TENSOR_MATCH",)
     nanoseconds = 37
     weak_fields = ("cls",)
+
+    def weaken(self, weak: WeakSources) -> Check:
+        """Many tensors of a program, such as the parameters of a model, have equal facts."""
+        known: Check | None = weak.checks.get(self)
+        if known is None:
+            known = weak.checks[self] = Check.weaken(self, weak)
+        return known
 
     def _texts(self) -> dict[str, str]:
         """Return the facts as texts, name -> text. ``describe`` compares them."""
@@ -148,8 +156,8 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
             device=tensor.device,
             layout=tensor.layout,
             requires_grad=tensor.requires_grad,
-            sizes=tuple(int(size) for size in tensor.shape),
-            strides=tuple(int(stride) for stride in tensor.stride()) if strided else None,
+            sizes=tuple(map(int, tensor.shape)),
+            strides=tuple(map(int, tensor.stride())) if strided else None,
         )
 
 

@@ -99,8 +99,8 @@ class FloatArithmetic:
     def __init__(self) -> None:
         self.computed: dict[sympy.Symbol, Computed] = {}
         """The definition of each symbol."""
-        self._symbols: dict[str, sympy.Symbol] = {}
-        """Maps the text of a formula to its symbol, so that equal formulas have one symbol."""
+        self._symbols: dict[tuple[object, ...], sympy.Symbol] = {}
+        """Maps an operation and its operands to the symbol, so that equal formulas have one symbol."""
 
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
         """Return the node of the float that operation ``name`` computes from ``nodes``.
@@ -136,11 +136,13 @@ class FloatArithmetic:
         ``hint`` is the current value, or None if the value depends on tensor data.
         """
         operands = tuple(n.hint if n.expr.is_number and n.hint is not None else n.expr for n in nodes)
-        text = f"({f' {operation.sign} '.join(map(repr, operands))})"
-        text = f"({operation.sign}{operands[0]!r})" if len(operands) == 1 else text
-        symbol = self._symbols.get(text)
+        # A number is described by its text: 1 equals 1.0, and 0.0 equals -0.0.
+        key = (operation.sign, *(n if isinstance(n, sympy.Basic) else repr(n) for n in operands))
+        symbol = self._symbols.get(key)
         if symbol is None:
-            symbol = self._symbols[text] = _new_symbol(nodes[0].shape_env, text, hint)
+            text = f"({f' {operation.sign} '.join(map(repr, operands))})"
+            text = f"({operation.sign}{operands[0]!r})" if len(operands) == 1 else text
+            symbol = self._symbols[key] = _new_symbol(nodes[0].shape_env, text, hint)
             self.computed[symbol] = Computed(operation, operands)
         return symbol
 

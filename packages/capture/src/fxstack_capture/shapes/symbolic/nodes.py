@@ -215,10 +215,28 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 
     def method(self: Any, *other: Any) -> Any:
         """Return the node of the result."""
-        exact = self.shape_env.floats.apply(name, (self, *other))
-        return ordinary(self, *other) if exact is None else exact
+        env, nodes = self.shape_env, (self, *other)
+        memo: Memo = env.memo
+        if not memo.active or get_proxy_mode() is not None:
+            exact = env.floats.apply(name, nodes)
+            return ordinary(self, *other) if exact is None else exact
+        memo.refresh(env.replaced)
+        key = ("exact", name, *map(_operand_key, nodes))
+        exact = memo.nodes.get(key)
+        if exact is None:
+            exact = env.floats.apply(name, nodes)
+            if exact is None:
+                return ordinary(self, *other)
+            memo.nodes[key] = exact
+        return exact
 
     return method
+
+
+def _operand_key(node: Any) -> tuple[type, object]:
+    """Return what equal operands have in common. A number is described by its text: 0.0 equals -0.0."""
+    expr, hint = node._expr, node.hint
+    return node.pytype, repr(hint) if expr.is_number and hint is not None else expr
 
 
 def _decision(name: str) -> Callable[..., bool]:

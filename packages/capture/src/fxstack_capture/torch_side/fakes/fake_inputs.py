@@ -34,6 +34,8 @@ def tensor_is(
     # A tensor that does not require grad is always a leaf. The record has ``is_leaf`` only for tensors that
     # require grad.
     facts = tensor_facts(real)
+    if sizes is None and strides is None and not real.requires_grad:
+        return facts
     return replace(
         facts,
         sizes=facts.sizes if sizes is None else tuple(sizes),

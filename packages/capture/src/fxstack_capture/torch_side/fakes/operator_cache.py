@@ -131,8 +131,9 @@ def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
         elif kind in _PLAIN:
             key.append(kind)  # 1, 1.0 and True are equal, but operators treat them differently
             key.append(value)
-        elif kind is torch.SymInt:
+        elif kind is torch.SymInt or kind is torch.SymFloat:
             key.append(SYMBOLIC)
+            key.append(kind)
             key.append(value.node.expr)
         elif isinstance(value, (list, tuple)):
             key.append(len(value))

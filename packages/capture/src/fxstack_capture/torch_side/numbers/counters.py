@@ -42,6 +42,8 @@ class Counters:
         self._constructed: dict[int, float] = {}
         """Maps a storage to the number that the constructor of its tensor stored."""
         self._read: dict[int, Any] = {}
+        self._exact: dict[tuple[int, torch.dtype], Any] = {}
+        """The numbers, by identity and dtype, that guards keep in the range where additions are exact."""
         self._shared: dict[tuple[str, float], Any] = {}
         """Maps a dictionary's key and a value to the symbol of the first tensor with this value under this key."""
 
@@ -92,9 +94,15 @@ class Counters:
             if not real.is_integer() or abs(real) >= _EXACT[tensor.dtype] / 2:
                 return None
             self._tracer.trace.guard(Converted(source, _IS_WHOLE), Equals(True))
-            bool(value < _EXACT[tensor.dtype] / 2)  # records a guard
-            bool(value > -_EXACT[tensor.dtype] / 2)
+            self._demand_exact(value, tensor.dtype)
         return value
+
+    def _demand_exact(self, value: Any, dtype: torch.dtype) -> None:
+        """Guard that additions to ``value`` are exact, once for numbers that share a symbol."""
+        if (id(value), dtype) not in self._exact:
+            self._exact[id(value), dtype] = value
+            bool(value < _EXACT[dtype] / 2)  # records a guard
+            bool(value > -_EXACT[dtype] / 2)
 
     def _read_input(self, tensor: torch.Tensor, *, counting: bool) -> tuple[Any, float, Any]:
         """Read the number of an input tensor. Return it as a constant or symbol, with its value and its

@@ -174,9 +174,10 @@ class Symbols:
         node = self._nodes.get(symbol)
         if node is None and symbol in self._geometry.computed:
             node = self._nodes[symbol] = self._float_node(symbol)
-        truth = self._nodes.get(sympy.Eq(symbol, 1))
-        if node is None and symbol not in self.sources and truth is not None:
-            # The bool in a tensor is the expression ``symbol == 1``, so its ``float`` is the symbol.
+        may_be_bool = node is None and symbol not in self.sources
+        # The bool in a tensor is the expression ``symbol == 1``, so its ``float`` is the symbol.
+        truth = self._nodes.get(sympy.Eq(symbol, 1)) if may_be_bool else None
+        if truth is not None:
             node = self._nodes[symbol] = self._graph.call_function(torch.sym_ite, (truth, 1, 0))
             value = torch.sym_ite(truth.meta["val"], 1, 0)
             node.meta.update(val=value, example_value=value)

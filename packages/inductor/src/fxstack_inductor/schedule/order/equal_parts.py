@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from typing import TypeVar
 
 from fxstack_inductor.ir.nodes import (
@@ -114,18 +114,19 @@ def with_copies(
     repeated: list[Step] = []
     held: dict[int, list[KernelStep]] = defaultdict(list)
     for place, (step, owner) in enumerate(zip(steps, owners, strict=True)):
-        repeated.append(step)
+        repeated.append(_numbered(step, len(repeated)))
         if owner is None or not isinstance(step, KernelStep):
             continue
         held[id(owner)].append(step)
         if owner.interleaved or last[id(owner)] == place:
             own = held.pop(id(owner))
-            repeated += [names.step(each) for names in renamings[id(owner)] for each in own]
+            for names, each in product(renamings[id(owner)], own):
+                repeated.append(names.step(each, len(repeated)))
     copied = list(mutations)
     for mutation in mutations:
         group = group_of.get(id(mutation.target))
         copied += [] if group is None else [names.mutation(mutation) for names in renamings[id(group)]]
-    return tuple(map(_numbered, repeated, range(len(repeated)))), tuple(copied)
+    return tuple(repeated), tuple(copied)
 
 
 def _owner(step: Step, group_of: Mapping[int, EqualParts]) -> EqualParts | None:
@@ -156,12 +157,11 @@ class _Renaming:
         assert isinstance(found, type(node))
         return found
 
-    def step(self, step: KernelStep) -> KernelStep:
-        """Return the same launch for the other part."""
-        kernel = rename_buffers(step.kernel, self._names)
-        origins = tuple(self._origins.get(origin, origin) for origin in kernel.origins)
-        stored, reads = tuple(map(self._node, step.stored)), tuple(map(self._node, step.reads))
-        return KernelStep(replace(kernel, origins=origins), stored, reads)
+    def step(self, step: KernelStep, number: int) -> KernelStep:
+        """Return the same launch for the other part, under the name that the place ``number`` gives."""
+        origins = tuple([self._origins.get(origin, origin) for origin in step.kernel.origins])
+        kernel = rename_buffers(step.kernel, self._names, origins=origins, name=f"kernel_{number}")
+        return KernelStep(kernel, tuple(map(self._node, step.stored)), tuple(map(self._node, step.reads)))
 
     def mutation(self, mutation: Mutation) -> Mutation:
         """Return the mutation of the other part's input."""
