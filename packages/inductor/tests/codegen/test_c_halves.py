@@ -110,3 +110,13 @@ def test_changes_in_place():
     expected = (x * 2 + y).relu()
     run(lambda x, y: x.mul_(2).add_(y).relu_(), x, y)
     torch.testing.assert_close(x, expected)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("size", [8, 9, 14, 16, 17, 33, 127, 129])
+def test_short_loops_over_arrays_are_whole_vectors(size, dtype):
+    """Points beyond the rows are zeros, whose functions (a logarithm) nothing stores or raises."""
+    x, order = t(dtype, 6, size), torch.randperm(size)
+    compiled = check(lambda x, i: F.gelu(x)[:, i].abs().log(), x, order)
+    assert ("{ half" in compiled.lowered.c) == (size in {9, 14, 17, 33, 127})
+    check(lambda x, y, i: x[:, i].float().exp() + y, x, t(torch.float32, 6, size), order)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
+
 from fxstack_inductor.codegen.c.claims import Claim, claim
 from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head
@@ -193,11 +195,14 @@ class LoopWriter:
         """
         outside, inside = self._split(loop)
         conversions = halves(self.names, loop.var, inside, self.kernel.stores, outside)
+        padded = self._padded(loop, conversions, inside) if span[0] == "0" else None
         whole = None if conversions or span[0] != "0" else self._whole_vectors(loop, inside)
-        if whole is None:
-            around = self._runs(conversions, span, self._simd(inside, loop))
-        else:
+        if padded is not None:
+            around = self._beyond(loop, conversions, padded, self._simd(inside))
+        elif whole is not None:
             around = self._overlapping(loop, whole, self._simd(inside))
+        else:
+            around = self._runs(conversions, span, self._simd(inside, loop))
         with around:
             self._values(inside)
             self._stores(self.kernel.stores)
@@ -220,6 +225,29 @@ class LoopWriter:
         work = sum(isinstance(self.kernel.values[k], Compute) for k in inside)
         few = size < SHORT_LOOP and size % max(points, 1) > 0
         return points if plain and few and work * (size % points) >= MUCH_OF_REST else None
+
+    def _padded(self, loop: Loop, conversions: Halves, inside: Iterable[int]) -> int | None:
+        """Return the points of whole vectors of a short loop that reads and writes arrays on the stack alone."""
+        size = loop.extent.as_int() or 0
+        points = -(-size // WHOLE[0]) * WHOLE[0]
+        known = {*conversions.loads, *conversions.far, *conversions.places}
+        others = [self.kernel.values[k] for k in inside if k not in known]
+        computed = all(isinstance(v, Compute) and v.dtype in (torch.float32, torch.bool) for v in others)
+        alone = computed and len(conversions.stores) == len(self.kernel.stores)
+        few = WHOLE[1] < size < SHORT_LOOP and size < points
+        return points if conversions and alone and few else None
+
+    @contextmanager
+    def _beyond(self, loop: Loop, conversions: Halves, points: int, head: str) -> Iterator[None]:
+        """Open a loop over ``points`` points, of which those beyond ``loop`` are zeros that nothing reads."""
+        size = c_index(loop.extent)
+        with self._converted(conversions, "0", size, str(points)):
+            zeros = [f"half{k}[j] = 0;" for k in (*conversions.loads, *conversions.far)]
+            self.out.line(f"{for_head('j', size, str(points))} {{ {' '.join(zeros)} }}")
+            self.out.line(head)
+            with self.out.block(for_head("j", "0", str(points))):
+                self.out.line(f"const int64_t {loop.var.name} = j;")
+                yield
 
     @contextmanager
     def _overlapping(self, loop: Loop, points: int, head: str) -> Iterator[None]:
