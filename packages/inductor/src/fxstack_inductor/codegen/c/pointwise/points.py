@@ -7,7 +7,9 @@ from typing import Self
 
 from fxstack_inductor.codegen.c.halves import RUN, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
-from fxstack_inductor.codegen.c.ranges import Range, ranges
+from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.pointwise.row_values import row_values, with_arrays
+from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer
@@ -35,6 +37,9 @@ class PointsWriter(LoopWriter):
     def points(self) -> None:
         """Write all loops; conditions that the last loop does not change are decided outside of the last loop."""
         loops = self.kernel.outer
+        if found := row_values(self.kernel):
+            self._once(found).points()
+            return
         parts = segments(self.kernel)
         if len(loops) < 2:
             self._apart(parts, lambda writer: writer.only_loop())
@@ -43,6 +48,21 @@ class PointsWriter(LoopWriter):
         for part in parts:
             self._for(part).decided(lambda writer: writer.last_loop(span))
         self.out.close(len(loops) - 1)
+
+    def _once(self, found: Sequence[int]) -> Self:
+        """Write the values ``found``, equal in all rows, to arrays; return a writer of the kernel that reads these."""
+        writer = self._for(with_arrays(self.kernel, found))
+        last, arrays = self.kernel.outer[-1], [writer.names.buffers[f"row{k}"] for k in found]
+        size, needed = c_index(last.extent), self.facts.needed(found)
+        dtypes = [REGISTER[self.kernel.values[k].dtype] for k in found]
+        self.out.write_lines(f"{dtype} {array}[{size}];" for dtype, array in zip(dtypes, arrays, strict=True))
+        self.out.line(self._simd(needed, last))
+        with self.out.block(for_head(last.var.name, "0", size)):
+            self._values(needed)
+            self.out.write_lines(
+                f"{array}[{last.var.name}] = v{k};" for k, array in zip(found, arrays, strict=True)
+            )
+        return writer
 
     def _apart(self, parts: Sequence[Kernel], write: Callable[[Self], None]) -> None:
         """Write each part with its own loops and its own shares.

@@ -18,6 +18,7 @@ from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer, product
 from fxstack_inductor.ir.kernel import (
+    Check,
     Compute,
     Constant,
     Kernel,
@@ -149,9 +150,10 @@ class ColumnWriter(FunctionWriter):
         self.names.finished.update(kept)
 
     def _is_slow(self, value: Value) -> bool:
-        """Whether a value takes longer than to read it from a stack array: a loaded half is converted."""
-        half = isinstance(value, Load) and self.names.dtypes[value.buffer] in c_ops.HALVES
-        return half or isinstance(value, Compute)
+        """Whether a value takes longer than to read it from a stack array: places are computed, a loaded half is converted."""
+        if isinstance(value, Load):
+            return bool(operands(value)) or self.names.dtypes[value.buffer] in c_ops.HALVES
+        return isinstance(value, (Compute, Check))
 
     def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Write the loops over the rows of a tile; many rows are summed in blocks."""

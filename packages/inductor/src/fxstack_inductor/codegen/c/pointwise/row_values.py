@@ -1,0 +1,68 @@
+"""Choose the values of independent points that every row has in common, such as places read from memory.
+
+They are computed once, into arrays on the stack that are buffers of the kernel from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fxstack_inductor.ir.analysis import analyse
+from fxstack_inductor.ir.expr import of_atom, product
+from fxstack_inductor.ir.kernel import (
+    BufferRef,
+    Check,
+    Compute,
+    Kernel,
+    Load,
+    Reduce,
+    Scan,
+    index_operands,
+    index_variables,
+    operands,
+)
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+
+MOST_POINTS = 2048
+"""Points of a row: an array of them stays in the first-level cache beside the rows."""
+LEAST_ROWS = 8
+
+
+def row_values(kernel: Kernel) -> list[int]:
+    """Return the positions of the values worth an array: slow to compute, different along a row, and equal in all rows."""
+    *rows, last = kernel.outer
+    count, size = product(loop.extent for loop in rows).as_int() or 0, last.extent.as_int() or 0
+    if count < LEAST_ROWS or size > MOST_POINTS:
+        return []
+    others = {loop.var for loop in rows}
+    equal, slow = set[int](), set[int]()
+    for k, value in enumerate(kernel.values):
+        if not others.isdisjoint(index_variables(value)) or not equal.issuperset(operands(value)):
+            continue
+        if isinstance(value, (Reduce, Scan)) or (isinstance(value, Load) and value.buffer in kernel.written):
+            continue
+        equal.add(k)
+        far = isinstance(value, Check) or (isinstance(value, Load) and bool(operands(value)))
+        if (
+            far
+            or (isinstance(value, Compute) and value.op in EXPENSIVE)
+            or slow.intersection(operands(value))
+        ):
+            slow.add(k)
+    roots = {k for s in kernel.stores for k in (s.value, *index_operands(s.index))}
+    apart = (k for k in analyse(kernel).needed(roots) if k not in equal)
+    used = roots.union(*(operands(kernel.values[k]) for k in apart))
+    found = slow & used & analyse(kernel).varying(last)
+    return sorted(k for k in found if kernel.values[k].dtype is not torch.bool)
+
+
+def with_arrays(kernel: Kernel, found: list[int]) -> Kernel:
+    """Return ``kernel`` with a load from a new buffer over the last loop in place of each value ``found``."""
+    last, values = kernel.outer[-1], list(kernel.values)
+    refs = []
+    for k in found:
+        refs.append(BufferRef(f"row{k}", values[k].dtype, last.extent))
+        values[k] = Load(f"row{k}", of_atom(last.var), values[k].dtype)
+    return replace(kernel, values=tuple(values), buffers=(*kernel.buffers, *refs))

@@ -1,0 +1,53 @@
+"""Values that every row has in common, such as places read from memory: computed once, into arrays."""
+
+import re
+
+import pytest
+import torch
+from inductor_checks import check
+
+from fxstack_inductor.options import InductorOptions
+
+OPTIONS = InductorOptions(optimization=3, use_cache=False, grain=16)
+ORDER = torch.randperm(33)
+X, ROW = torch.randn(4, 9, 33), torch.randn(33)
+PROGRAMS = {
+    "places": (lambda x, row, i: x[..., i] + row, True),
+    "places of places": (lambda x, row, i: x[..., i][..., i] * row[i], True),
+    "negative places": (lambda x, row, i: x[..., i - 33] - 1, True),
+    "functions of a row": (lambda x, row, i: x * row.sin() + row.exp(), False),
+    "conditions of a row": (lambda x, row, i: torch.where(row.sin() > 0, x, x[..., i]), True),
+    "places that differ from row to row": (lambda x, row, i: x.gather(-1, i.expand(4, 9, 33) + 0), True),
+    "a joined row": (lambda x, row, i: torch.cat([x[..., i], x * row.tanh()], -1), True),
+    "a sum over rows": (lambda x, row, i: (x[..., i] * row[i]).norm(dim=1), False),
+    "few rows": (lambda x, row, i: x[0, :4][..., i] + row, False),
+    "plain rows": (lambda x, row, i: x * row + 1, False),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_are_eagers(name, dtype):
+    program, _ = PROGRAMS[name]
+    if dtype is torch.int64 and name == "a sum over rows":
+        pytest.skip("eager has no norm of integers")
+    x, row = ((t * 4).to(dtype) for t in (X, ROW))
+    check(program, x, row, ORDER, options=OPTIONS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_which_have_arrays(name):
+    program, wanted = PROGRAMS[name]
+    compiled = check(program, X, ROW, ORDER, options=OPTIONS)
+    assert bool(re.search(r"(float|int64_t) a\d+\[\d+\];", compiled.lowered.c)) == wanted
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves(dtype):
+    check(lambda x, i: (x[..., i].abs(), -x), X.to(dtype), ORDER, options=OPTIONS)
+
+
+def test_a_bad_place_raises():
+    compiled = check(lambda x, i: x[..., i] + 1, X, ORDER, options=OPTIONS)
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(X, torch.full((33,), 33))
