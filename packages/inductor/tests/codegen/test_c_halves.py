@@ -27,6 +27,8 @@ PROGRAMS = {
     "steps": lambda x: x[:, ::2].exp() + 1,
     "far steps": lambda x: x.t().contiguous().t()[:, :40].exp() + x[:, :40],
     "far reads": lambda x: x[:, torch.arange(x.shape[1]).flip(0)].exp() + 1,
+    "far reads under conditions": lambda x: torch.cat([x[:, 5:], x[:, :5]], -1).flip(-1).roll(3, 0).t().exp(),
+    "few columns that are joined": lambda x: torch.cat([(y := x[:, :7].flip(-1).exp())[:, 5:], y[:, :5]], -1),
     "far reads that are results": lambda x: ((y := x[:, x[0].argsort()]), y + x),
     "far reads of several tensors": lambda x: x[:, (i := x[0].argsort())] * x[0][i] + i,
     "far reads by the elements themselves": lambda x: x[:, x[0].abs().long() % x.shape[1]].sigmoid(),

@@ -38,9 +38,9 @@ class Halves:
     stores: list[Store]
     """Stores whose results become halves after the loop."""
     far: Sequence[int] = ()
-    """The loads of elements apart, which a loop of their own reads."""
+    """The loads of elements apart, under a condition or not, which a loop of their own reads."""
     places: Sequence[int] = ()
-    """The values that the places of these elements are computed from."""
+    """The values that the places of these elements, and the conditions, are computed from."""
 
     def __bool__(self) -> bool:
         return bool(self.loads or self.stores or self.far)
@@ -124,9 +124,8 @@ def halves(
     exclusive = [s for s in stores if _apart(names, s) and not names.copied(s)]
     copied = {s.value for s in stores if names.copied(s)}
     read = {a for k in computed for a in operands(values[k])}.union(s.value for s in exclusive)
-    loads = {k: v for k in computed if isinstance(v := values[k], Load) and v.mask is None}
-    loads = {k: v for k, v in loads.items() if k in read or k not in copied}
-    converted = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
+    loads = {k: v for k in computed if isinstance(v := values[k], Load) and (k in read or k not in copied)}
+    converted = {k: v for k, v in loads.items() if v.mask is None and fits(v, turned=k in names.staged)}
     far, places = _far(
         names, var, {k: v for k, v in loads.items() if k not in names.staged}, computed, outside
     )
@@ -144,7 +143,7 @@ def _far(
         return number is None or abs(number) > NEAR or not all(k in outside for k in index_operands(index))
 
     found = {
-        k: _chain(names, index_operands(v.index), computed, outside)
+        k: _chain(names, operands(v), computed, outside)
         for k, v in loads.items()
         if names.dtypes[v.buffer] in HALF_ROUNDINGS.values() and apart(v.index)
     }

@@ -32,6 +32,8 @@ LEAST_ROWS = 8
 
 def row_values(kernel: Kernel) -> list[int]:
     """Return the positions of the values worth an array: slow to compute, different along a row, and equal in all rows."""
+    if len(kernel.outer) < 2:
+        return []
     *rows, last = kernel.outer
     count, size = product(loop.extent for loop in rows).as_int() or 0, last.extent.as_int() or 0
     if count < LEAST_ROWS or size > MOST_POINTS:
