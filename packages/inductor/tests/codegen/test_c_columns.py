@@ -130,3 +130,13 @@ def test_few_columns_beside_many(columns, dtype):
     text = check(lambda x, y: (x * y).log_softmax(0), x, y).lowered.c
     assert "crossed" in text
     check(lambda x, y: ((x - y).amax(0), (x * y).argmin(0), x.cumsum(0)), x, y)
+
+
+def test_a_stored_scan_is_read_back():
+    """The second pass over the rows needs the values of the scan that the first has stored."""
+
+    def program(x):
+        v = x.cummax(0).values
+        return v, v.logsumexp(0), (v - v.mean(-1, keepdim=True)).erf()
+
+    check(program, torch.randn(300, 100))

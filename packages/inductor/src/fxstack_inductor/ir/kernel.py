@@ -15,7 +15,7 @@ float32; stores round.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -315,7 +315,7 @@ def with_expressions(value: Value, change: Callable[[Expr], Expr]) -> Value:
             return value
 
 
-def with_operands(value: Value, places: Sequence[int]) -> Value:
+def with_operands(value: Value, places: Sequence[int] | Mapping[int, int]) -> Value:
     """Return ``value`` with ``places[k]`` in place of each operand ``k``; operands inside index expressions stay."""
     match value:
         case Load(_, _, _, mask, other):
@@ -328,7 +328,7 @@ def with_operands(value: Value, places: Sequence[int]) -> Value:
             return value
 
 
-def _moved(position: int | None, places: Sequence[int]) -> int | None:
+def _moved(position: int | None, places: Sequence[int] | Mapping[int, int]) -> int | None:
     return None if position is None else places[position]
 
 

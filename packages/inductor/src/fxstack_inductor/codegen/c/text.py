@@ -9,7 +9,18 @@ import torch
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr
-from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce, Scan, Store
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    Scan,
+    Store,
+    Value,
+)
 from fxstack_inductor.ir.scalar_ops import HALF_ROUNDINGS
 
 UNROLLED = 16
@@ -183,7 +194,9 @@ class Names:
         compared, unequal = (self.kernel.values[k] for k in found.args)
         if unequal != Compute("ne", (chosen, chosen), torch.bool):
             return ""
-        names = {Compute(op, (chosen, other), torch.bool): name for op, name in EXTREMES.items()}
+        names: dict[Value, str] = {
+            Compute(op, (chosen, other), torch.bool): name for op, name in EXTREMES.items()
+        }
         return names.get(compared, "")
 
     def _place(self, position: int, load: Load) -> str:

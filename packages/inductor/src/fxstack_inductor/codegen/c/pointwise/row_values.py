@@ -5,6 +5,7 @@ They are computed once, into arrays on the stack that are buffers of the kernel 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -60,7 +61,7 @@ def row_values(kernel: Kernel) -> list[int]:
     return sorted(k for k in found if kernel.values[k].dtype is not torch.bool)
 
 
-def with_arrays(kernel: Kernel, found: list[int]) -> Kernel:
+def with_arrays(kernel: Kernel, found: Sequence[int]) -> Kernel:
     """Return ``kernel`` with a load from a new buffer over the last loop in place of each value ``found``."""
     last, values = kernel.outer[-1], list(kernel.values)
     refs = []

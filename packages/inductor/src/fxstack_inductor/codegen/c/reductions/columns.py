@@ -275,10 +275,10 @@ class ColumnWriter(FunctionWriter):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = {self.vectors[k]}[j];")
             elif isinstance(value, Reduce):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
-            elif isinstance(value, Scan):
-                self.out.write_lines(self.column_scans.step(k))
             elif k in self.ready:
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = {self._place(k)};")
+            elif isinstance(value, Scan):
+                self.out.write_lines(self.column_scans.step(k))
             elif not isinstance(value, Constant):
                 self.out.line(self.names.declare(k))
                 self.out.write_lines([f"{self._place(k)} = v{k};"] if k in self.kept else [])

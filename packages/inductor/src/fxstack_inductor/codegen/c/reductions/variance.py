@@ -59,8 +59,9 @@ def _variances(facts: Analysis) -> Iterator[tuple[int, int, int]]:
 
     number = place.get(Constant(repr(float(count)), DOUBLE))
     for x, value in enumerate(kernel.values if count in POINTS else ()):
-        single = isinstance(value, Compute) and kernel.values[value.args[0]].dtype is torch.float32
-        if not single or (value.op, value.dtype) != ("cast", DOUBLE) or not _repeatable(facts, x):
+        if not isinstance(value, Compute) or (value.op, value.dtype) != ("cast", DOUBLE):
+            continue
+        if kernel.values[value.args[0]].dtype is not torch.float32 or not _repeatable(facts, x):
             continue
         total = position("sum", x)
         deviation = position("sub", x, position("div", total, number))
