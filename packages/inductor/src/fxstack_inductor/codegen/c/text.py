@@ -57,6 +57,8 @@ class Names:
         """The values that are read from arrays: their operands have no names any more."""
         self.apart: list[str] = []
         """Declarations, at the function's start, of pointers and steps that the compiler must not know."""
+        self._backward: dict[Expr, str] = {}
+        """The variables with the steps of accesses that go backward, by index."""
         self.conditional: set[int] = set()
         """The positions of the written values that read under a condition."""
 
@@ -65,14 +67,18 @@ class Names:
         return f"{self.buffers[buffer]}[{self._index(index)}]"
 
     def _index(self, index: Expr) -> str:
-        """Return an index as C text. GCC makes no vectors of accesses that go backward with gaps, if it knows their step."""
+        """Return an index as C text.
+
+        GCC makes no vectors of accesses that go backward with gaps, if it knows their step, or that two have one step.
+        """
         for loops in filter(None, (self.kernel.outer, self.kernel.inner)):
             var, step = loops[-1].var, index.coefficient(loops[-1].var)
             back = None if step is None else step.as_int()
             if back is not None and back < -1:
-                name = f"back{-back}"
-                declared = f'  int64_t {name} = {back}; __asm__("" : "+r"({name}));'
-                self.apart += [] if declared in self.apart else [declared]
+                name = self._backward.get(index)
+                if name is None:
+                    name = self._backward[index] = f"back{len(self.apart)}"
+                    self.apart.append(f'  int64_t {name} = {back}; __asm__("" : "+r"({name}));')
                 return f"{c_index(index.subs({var: ZERO}))} + {var.name} * {name}"
         return c_index(index)
 
