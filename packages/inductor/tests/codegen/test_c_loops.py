@@ -1,5 +1,7 @@
 """Loops of few points over several rows: whole vectors, of which the last two overlap."""
 
+import re
+
 import pytest
 import torch
 from inductor_checks import check, kernels
@@ -62,3 +64,9 @@ def test_extremes_keep_what_is_special(dtype):
         return torch.maximum(x, y), torch.minimum(x, y), torch.where((x > y) | (x != x), x, y)
 
     check(extremes, x, y, options=OPTIONS)
+
+
+def test_each_backward_access_with_gaps_has_a_step_of_its_own():
+    """GCC makes no vectors of two accesses with one step that it does not know."""
+    compiled = check(lambda x: x[..., ::2].flip(-1).exp().sum(0), torch.randn(3, 40, 64), options=OPTIONS)
+    assert len(set(re.findall(r"\bback\d+\b", compiled.lowered.c))) == 3

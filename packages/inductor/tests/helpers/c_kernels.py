@@ -75,7 +75,7 @@ PROGRAMS = {
         ROWS,
     ),
     "backward with gaps": (lambda x: (x[:, ::2].flip(-1).exp(), (x[:, ::3].flip(-1) + 1).sum(1)), ROWS),
-    "several backward with gaps": (lambda x: x[:6, ::2].flip(-1).exp().sum(0), ROWS),
+    "several backward with gaps": (lambda x: x[:6].reshape(2, 3, -1)[..., ::2].flip(-1).exp().sum(0), ROWS),
     "pools": (
         lambda x: (F.avg_pool2d(x, 3, 1, 1), F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x[..., ::2], 3, 1, 1)),
         IMAGES,
