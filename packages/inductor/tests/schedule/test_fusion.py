@@ -5,7 +5,7 @@ import torch
 from inductor_checks import FAST, assert_equal, check, externs, fused, kernels, trace, with_range
 
 import fxstack_inductor as fi
-from fxstack_inductor.ir.kernel import Load
+from fxstack_inductor.ir.kernel import Load, operands
 from fxstack_inductor.schedule.fusion.inlining import is_range_call
 from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.triton.lower import lower_triton
@@ -388,6 +388,19 @@ def test_far_reads_in_long_rows_are_no_part_of_a_reduction_across_the_rows():
     compiled = check(f, torch.randn(40, 2000), torch.randperm(2000))
     assert "reads at places from memory beside a reduction across memory" in refusals(compiled)
     assert fused(check(f, torch.randn(40, 500), torch.randperm(500)))
+
+
+@pytest.mark.parametrize(("size", "count"), [(2000, 1), (500, 2)])
+def test_far_reads_in_long_rows_are_not_repeated_for_several_readers(size, count):
+    def f(x, order):
+        y = x[:, order].relu()
+        return y.mean(-1), y.amax(0)
+
+    compiled = check(f, torch.randn(40, size), torch.randperm(size))
+    indirect = [
+        v for kernel in kernels(compiled) for v in kernel.values if isinstance(v, Load) and operands(v)
+    ]
+    assert len(indirect) == count
 
 
 def test_short_rows_are_no_part_of_a_reduction_across_long_columns():

@@ -10,7 +10,7 @@ from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, product
 from fxstack_inductor.ir.nodes import Body, Call, Computed, Node, Pointwise, Read, Reduction, walk
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
-from fxstack_inductor.schedule.fusion.inlining import reads_in_parts
+from fxstack_inductor.schedule.fusion.inlining import ROW, reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.fusion.state import FusionState, Group, coordinate, is_known
 
@@ -25,8 +25,6 @@ A vector has half as many elements of 8 bytes as of 4, and a function of them ta
 """
 STORED = 4
 """What a tensor in memory takes in place of a second computation, in elements moved: a store, loads, with room for the guess."""
-ROW = 4096
-"""The most bytes of a row in which a read at a place from memory finds its element in the first-level cache."""
 
 LONG = 80
 """Loops of fewer columns than this are short: much of a row is in no whole vector."""

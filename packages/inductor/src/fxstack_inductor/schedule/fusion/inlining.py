@@ -55,6 +55,10 @@ SMALL = 16
 """Storing the sources of a tensor (e.g. the maximum of each row) is cheap if they are this many times smaller."""
 
 
+ROW = 4096
+"""The most bytes of a row in which a read at a place from memory finds its element in the first-level cache."""
+
+
 SHORT = 1 << 22
 """Largest number of operations, in additions, that a GPU computes in less time than it takes to launch a kernel."""
 
@@ -300,13 +304,19 @@ def _worth_inlining(
     # A single reader computes each element once in any case, so a store and a load are saved.
     if len(readers) == 1:
         return True
-    if cost.expensive or cost.calls > 8:
+    if cost.expensive or cost.calls > 8 or (cost.indirect and not gpu and _is_long(node)):
         return False
     instead = sum(_bytes(n) for n in cost.reads if isinstance(n, Computed) and n not in required)
     if instead * SMALL > _bytes(node):
         # Recomputation elsewhere would store the tensors read here instead of the tensor itself.
         return False
     return sum(_bytes(n) for n in cost.reads) <= 2 * _bytes(node)
+
+
+def _is_long(node: Node) -> bool:
+    """Whether reads at places within a row of the tensor come from a slower cache than the first."""
+    row = node.shape[-1].as_int() if node.shape else 1
+    return row is not None and row * node.dtype.itemsize > ROW
 
 
 def _bytes(node: Node) -> int:
