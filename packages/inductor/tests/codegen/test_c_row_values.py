@@ -4,8 +4,9 @@ import re
 
 import pytest
 import torch
-from inductor_checks import check
+from inductor_checks import check, trace
 
+import fxstack_inductor as fi
 from fxstack_inductor.options import InductorOptions
 
 OPTIONS = InductorOptions(optimization=3, use_cache=False, grain=16)
@@ -51,3 +52,18 @@ def test_a_bad_place_raises():
     compiled = check(lambda x, i: x[..., i] + 1, X, ORDER, options=OPTIONS)
     with pytest.raises(IndexError, match="out of bounds"):
         compiled(X, torch.full((33,), 33))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "narrow"), [(torch.float32, True), (torch.int32, True), (torch.float64, False)]
+)
+def test_places_of_small_elements_have_32_bits(dtype, narrow):
+    compiled = check(lambda x, i: x.abs()[..., i], X.to(dtype), ORDER, options=OPTIONS)
+    assert ("(int32_t)v" in compiled.lowered.c) == narrow
+
+
+@pytest.mark.parametrize(("size", "narrow"), [(2**31 + 8, False), (2**31 - 8, True)])
+def test_places_in_large_tensors_keep_64_bits(size, narrow):
+    x = torch.empty(size, dtype=torch.uint8)  # no page of it is touched
+    compiled = fi.compile_graph(trace(lambda x, i: x[i] + 1, x, ORDER), (x, ORDER), OPTIONS)
+    assert ("(int32_t)v" in compiled.lowered.c) == narrow

@@ -8,7 +8,8 @@ import torch
 
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import ZERO, Expr
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
@@ -20,6 +21,7 @@ from fxstack_inductor.ir.kernel import (
     Scan,
     Store,
     Value,
+    index_operands,
 )
 from fxstack_inductor.ir.scalar_ops import HALF_ROUNDINGS
 
@@ -59,12 +61,34 @@ class Names:
         """Declarations, at the function's start, of pointers and steps that the compiler must not know."""
         self._backward: dict[Expr, str] = {}
         """The variables with the steps of accesses that go backward, by index."""
+        self.narrow = {
+            k: v.size.as_int() or 0
+            for k, v in enumerate(kernel.values)
+            if isinstance(v, Check) and v.size.as_int()
+        }
+        """The sizes that checked places are below, by position."""
         self.conditional: set[int] = set()
         """The positions of the written values that read under a condition."""
 
     def element(self, buffer: str, index: Expr) -> str:
         """Return the C text of an element of a buffer, for example ``a0[i0]``."""
-        return f"{self.buffers[buffer]}[{self._index(index)}]"
+        return f"{self.buffers[buffer]}[{self._index(self._narrowed(buffer, index))}]"
+
+    def _narrowed(self, buffer: str, index: Expr) -> Expr:
+        """Return the index of an element of at most 32 bits with small places in 32 bits.
+
+        GCC makes vectors of reads at places that are wider than the elements for few processors only.
+        """
+        if self.dtypes[buffer].itemsize > 4:
+            return index
+        small = {}
+        for k in index_operands(index):
+            var = Var(f"v{k}", VarKind.VALUE)
+            step = index.coefficient(var)
+            times = None if step is None else step.as_int()
+            if times is not None and k in self.narrow and self.narrow[k] * abs(times) < 2**31:
+                small[var] = of_atom(Var(f"(int32_t)v{k}", VarKind.VALUE))
+        return index.subs(small) if small else index
 
     def _index(self, index: Expr) -> str:
         """Return an index as C text.

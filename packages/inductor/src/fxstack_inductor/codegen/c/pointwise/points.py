@@ -114,6 +114,7 @@ class PointsWriter(LoopWriter):
         writer.names.apart = self.names.apart
         writer.names.conditional = self.names.conditional
         writer.names.staged = dict(self.names.staged)
+        writer.names.narrow |= self.names.narrow
         stores = zip(self.kernel.stores, kernel.stores, strict=True)
         writer.names.targets = {here: self.names.targets[s] for s, here in stores if s in self.names.targets}
         return writer
