@@ -122,3 +122,11 @@ def test_short_loops_over_arrays_are_whole_vectors(size, dtype):
     compiled = check(lambda x, i: F.gelu(x)[:, i].abs().log(), x, order)
     assert ("{ half" in compiled.lowered.c) == (size in {9, 14, 17, 33, 127})
     check(lambda x, y, i: x[:, i].float().exp() + y, x, t(torch.float32, 6, size), order)
+
+
+def test_loops_that_read_other_memory_end_with_the_row():
+    """A place that is also a number is read from memory, which ends with the row."""
+    compiled = check(
+        lambda x, i: (x[:, i].float() * i).to(x.dtype), t(torch.float16, 6, 14), torch.randperm(14)
+    )
+    assert "{ half" not in compiled.lowered.c

@@ -63,7 +63,7 @@ class Halves:
             yield from [f"  half{k}[j] = {names.expression(k)};" for k in self.far]
             yield "}"
             names.floats.update({k: f"half{k}" for k in self.far})
-            names.skipped.update(self._only_places(names))
+            names.skipped.update(self.only_places(names))
         for n, store in enumerate(self.stores):
             yield f"float result{n}[{most}] __attribute__((aligned(64)));"
             names.results[store] = f"result{n}"
@@ -78,7 +78,7 @@ class Halves:
             del names.floats[k]
         names.skipped.difference_update(self.places)
 
-    def _only_places(self, names: Names) -> set[int]:
+    def only_places(self, names: Names) -> set[int]:
         """Return the values that nothing but the places of the elements apart needs."""
         kernel = names.kernel
         if any(isinstance(v, (Reduce, Scan)) for v in kernel.values):

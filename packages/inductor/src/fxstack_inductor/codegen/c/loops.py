@@ -217,7 +217,7 @@ class LoopWriter:
     def _whole_vectors(self, loop: Loop, inside: Sequence[int]) -> int | None:
         """Return the points of a vector, if whole vectors, of which the last two overlap, are worth more than a rest.
 
-        What is stored twice must not depend on what the kernel has stored before.
+        A kernel that reads what it writes keeps the rest: it would read the results of the first of the two.
         """
         size = loop.extent.as_int() or 0
         points = next((n for n in WHOLE if n <= size), 0)
@@ -230,7 +230,7 @@ class LoopWriter:
         """Return the points of whole vectors of a short loop that reads and writes arrays on the stack alone."""
         size = loop.extent.as_int() or 0
         points = -(-size // WHOLE[0]) * WHOLE[0]
-        known = {*conversions.loads, *conversions.far, *conversions.places}
+        known = {*conversions.loads, *conversions.far, *conversions.only_places(self.names)}
         others = [self.kernel.values[k] for k in inside if k not in known]
         computed = all(isinstance(v, Compute) and v.dtype in (torch.float32, torch.bool) for v in others)
         alone = computed and len(conversions.stores) == len(self.kernel.stores)
