@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 import torch
 from result_tables import Table
-from torch._inductor.compile_fx import compile_fx_inner
+from torch._inductor.compile_fx import compile_fx_inner, record_original_output_strides
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -286,12 +286,16 @@ def graph_of(function, inputs, table):
 
 def ours(function, inputs):
     graph = graph_of(function, inputs, fi.decompositions())
-    compiled = fi.compile_graph(graph, inputs, check_arguments=False)
+    compiled = fi.compile_graph(graph, inputs, inference=True, check_arguments=False)
     return lambda: compiled(*inputs)
 
 
 def theirs(function, inputs):
     graph = graph_of(function, inputs, select_decomp_table())
+    # As in torch.compile, results keep eager's strides.
+    record_original_output_strides(graph)
+    results = graph.graph.output_node()
+    results.meta["user_visible_output_idxs"] = list(range(len(results.args[0])))
     mode = FakeTensorMode()
     for node in graph.graph.nodes:
         if isinstance(node.meta.get("val"), torch.Tensor):

@@ -173,7 +173,7 @@ def test_of_normalised_values(name, symbols):
     draw = random.Random(name)
     for _ in range(40):
         spatial = [draw.randint(2, 4) for _ in range(draw.randint(1, 3))]
-        x = drawn([draw.randint(2, 4), 3, *spatial], draw)
+        x = drawn([draw.randint(1, 4), 3, *spatial], draw)
         mode = CaptureFakeMode()
         if symbols:
             mode.use_symbols(CaptureShapeEnv(tuple))

@@ -7,6 +7,7 @@ import torch
 from inductor_checks import check, trace
 
 import fxstack_inductor as fi
+from fxstack_inductor.codegen.c.text import STACK
 from fxstack_inductor.options import InductorOptions
 
 OPTIONS = InductorOptions(optimization=3, use_cache=False, grain=16)
@@ -67,3 +68,26 @@ def test_places_in_large_tensors_keep_64_bits(size, narrow):
     x = torch.empty(size, dtype=torch.uint8)  # no page of it is touched
     compiled = fi.compile_graph(trace(lambda x, i: x[i] + 1, x, ORDER), (x, ORDER), OPTIONS)
     assert ("(int32_t)v" in compiled.lowered.c) == narrow
+
+
+def test_arrays_fit_the_smallest_stack_of_a_thread():
+    orders = [torch.randperm(2048) for _ in range(18)]
+    x = torch.randn(9, 2048)
+    compiled = check(lambda x, *orders: sum(x[:, i] for i in orders), x, *orders, options=OPTIONS)
+    arrays = re.findall(r"(?:float|int64_t) a\d+\[(\d+)\];", compiled.lowered.c)
+    assert 0 < len(arrays) * 2048 * 8 <= STACK
+
+
+HALF = torch.full((33,), 2**30 + 20)
+OVER_HALF = {
+    "a place behind many": (lambda x, i: x[:, i + 2**30] + x[:, 2**31 - 99 :][:, i], (1, 2**31 + 8), ORDER),
+    "two places": (lambda x, i: x.as_strided((2**30 + 32,) * 2, (1, 1))[i, i] + 1, (2**31 + 64,), HALF),
+}
+
+
+@pytest.mark.parametrize("name", OVER_HALF)
+def test_sums_of_places_are_not_added_in_32_bits(name):
+    program, shape, places = OVER_HALF[name]
+    x = torch.zeros(shape, dtype=torch.uint8)  # few pages of it are touched
+    compiled = fi.compile_graph(trace(program, x, places), (x, places), OPTIONS)
+    assert torch.equal(compiled(x, places)[0], program(x, places))

@@ -286,6 +286,25 @@ def _channels_last_if(position: int) -> Rule:
     return rule
 
 
+def _group_norm(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """Return the strides of a group norm: on a CPU those of the memory format that the argument suggests."""
+    return (_channels_last_if(0) if result.device.type == "cpu" else _contiguous)(result, args)
+
+
+def _batch_norm(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """Return the strides of a batch norm, which looks at dimensions of several elements first."""
+    source, last = operand(args[0]), dense_strides(result.shape, channels_last(result.dim()))
+    if source is not None and result.dim() in (4, 5) and not _is_dense(source, range(result.dim())):
+        return last if _is_dense(source, channels_last(result.dim())) else _channels_last_if(0)(result, args)
+    return None if source is None else _contiguous(result, args)
+
+
+def _is_dense(source: Operand, order: Sequence[int]) -> bool:
+    """Whether the dimensions of several elements have the strides of contiguous memory in ``order``."""
+    dense = dense_strides(source.sizes, order)
+    return all(size == 1 or a == b for size, a, b in zip(source.sizes, source.strides, dense, strict=True))
+
+
 def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """Return contiguous strides for a complex argument, because its angle is not computed in one pass."""
     source = operand(args[0])
@@ -394,6 +413,8 @@ _RULES: dict[Any, Rule] = {
     _ATEN.index.Tensor: _indexed,
     _ATEN.angle.default: _angle,
     _VIEW: _viewed,
+    _ATEN.native_group_norm.default: _group_norm,
+    _ATEN.native_layer_norm.default: _contiguous,
     **dict.fromkeys((_ATEN.floor_divide.default, _ATEN.native_dropout_backward.default), _elementwise),
     **dict.fromkeys((_ATEN.index_fill.int_Scalar, _ATEN.index_fill.int_Tensor), _preserves_layout_of(0)),
     _ATEN.binary_cross_entropy_backward.default: _preserves_layout_of(1),
@@ -405,9 +426,14 @@ _RULES: dict[Any, Rule] = {
             _ATEN._native_batch_norm_legit_functional.default,
             _ATEN._native_batch_norm_legit.no_stats,
             _ATEN._native_batch_norm_legit_no_training.default,
+            _ATEN.native_batch_norm.default,
+        ),
+        _batch_norm,
+    ),
+    **dict.fromkeys(
+        (
             _ATEN.channel_shuffle.default,
             _ATEN.max_unpool2d.default,
-            _ATEN.native_batch_norm.default,
             _ATEN.reflection_pad2d.default,
             _ATEN.reflection_pad3d.default,
             _ATEN.replication_pad2d.default,

@@ -27,6 +27,8 @@ from fxstack_inductor.ir.scalar_ops import HALF_ROUNDINGS
 
 UNROLLED = 16
 """A loop of at most this many points may become part of a vector of the surrounding loop."""
+STACK = 1 << 18
+"""The most bytes of arrays on the stack: half of a second-level cache, and of the smallest stack of a thread."""
 
 COMBINED = {"max": "maximum", "min": "minimum"}
 """The scalar operations of stores with these operations."""
@@ -77,16 +79,19 @@ class Names:
     def _narrowed(self, buffer: str, index: Expr) -> Expr:
         """Return the index of an element of at most 32 bits with small places in 32 bits.
 
-        GCC makes vectors of reads at places that are wider than the elements for few processors only.
+        GCC makes vectors of reads at places that are wider than the elements for few processors only. What C adds in 32 bits,
+        small places and the constant, stays below 2**31.
         """
         if self.dtypes[buffer].itemsize > 4:
             return index
         small = {}
+        room = 2**31 - abs(dict(index.terms).get((), 0))
         for k in index_operands(index):
             var = Var(f"v{k}", VarKind.VALUE)
             step = index.coefficient(var)
             times = None if step is None else step.as_int()
-            if times is not None and k in self.narrow and self.narrow[k] * abs(times) < 2**31:
+            if times is not None and k in self.narrow and self.narrow[k] * abs(times) < room:
+                room -= self.narrow[k] * abs(times)
                 small[var] = of_atom(Var(f"(int32_t)v{k}", VarKind.VALUE))
         return index.subs(small) if small else index
 

@@ -36,10 +36,12 @@ class PointsWriter(LoopWriter):
 
     def points(self) -> None:
         """Write all loops; conditions that the last loop does not change are decided outside of the last loop."""
+        found = row_values(self.kernel)
+        writer = self._once(found) if found else self
+        writer._each_point()
+
+    def _each_point(self) -> None:
         loops = self.kernel.outer
-        if found := row_values(self.kernel):
-            self._once(found).points()
-            return
         parts = segments(self.kernel)
         if len(loops) < 2:
             self._apart(parts, lambda writer: writer.only_loop())

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from fxstack_inductor.codegen.c.text import STACK
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import of_atom, product
 from fxstack_inductor.ir.kernel import (
@@ -58,7 +59,11 @@ def row_values(kernel: Kernel) -> list[int]:
     apart = (k for k in analyse(kernel).needed(roots) if k not in equal)
     used = roots.union(*(operands(kernel.values[k]) for k in apart))
     found = slow & used & analyse(kernel).varying(last)
-    return sorted(k for k in found if kernel.values[k].dtype is not torch.bool)
+    kept, free = [], STACK
+    for k in sorted(k for k in found if kernel.values[k].dtype is not torch.bool):
+        free -= kernel.values[k].dtype.itemsize * size
+        kept += [k] if free >= 0 else []
+    return kept
 
 
 def with_arrays(kernel: Kernel, found: Sequence[int]) -> Kernel:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fxstack_inductor.codegen.c.loops import PIECE
 from fxstack_inductor.codegen.c.ops import STORAGE
 from fxstack_inductor.codegen.c.ranges import for_head
-from fxstack_inductor.codegen.c.text import Names
+from fxstack_inductor.codegen.c.text import STACK, Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import ZERO, Var, product
@@ -20,8 +20,6 @@ from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
 
 # Limits: what takes more of the stack than this, because the reduction has many rows, is read in place.
 
-STACK = 1 << 18
-"""The most bytes of copies: half of a second-level cache."""
 BLOCK = 16
 """Points of the other loop that are copied at once: a cache line of four-byte elements."""
 

@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterator
 
 import torch
 
+from fxstack_inductor.codegen.c.text import STACK
 from fxstack_inductor.ir.analysis import Analysis
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Scan, Store
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 
 WORTH_SAVING = 8
 """The cost, in simple operations, from which on a value is kept: a store and a load, with room for the guess."""
-STACK = 1 << 18
-"""The most bytes of kept values: half of a second-level cache."""
 SLOW = frozenset({"div", "sqrt", "rsqrt", "reciprocal", "truncdiv"})
 
 

@@ -12,9 +12,9 @@ from fxstack_inductor.codegen.c.ops import HALVES
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
-from fxstack_inductor.codegen.c.reductions.saved import SLOW, STACK
+from fxstack_inductor.codegen.c.reductions.saved import SLOW
 from fxstack_inductor.codegen.c.reductions.scan_rows import row_loop
-from fxstack_inductor.codegen.c.text import Names
+from fxstack_inductor.codegen.c.text import STACK, Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.expr import integer

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fxstack_inductor.codegen.c.function import FunctionWriter
 from fxstack_inductor.codegen.c.pointwise.tiles import MIN_LOOP_POINTS
 from fxstack_inductor.codegen.c.ranges import Range, ranges
+from fxstack_inductor.codegen.c.text import STACK
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import ZERO, Var, integer
@@ -25,8 +26,6 @@ MIN_BLOCKS = 8
 """Blocks are smaller where there would be fewer of them than this for threads to share."""
 CACHE = 1 << 16
 """Bytes of copies up to which a block has more rows than the smallest."""
-STACK = 1 << 18
-"""The most bytes of copies: half of a second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
