@@ -82,8 +82,19 @@ def _part(kernel: Kernel, loop: Loop, start: int, stop: int) -> Kernel:
 
 
 def assume(kernel: Kernel, position: int, *, holds: bool) -> Kernel:
-    """Return ``kernel`` simplified, given whether the condition at ``position`` holds."""
-    return _substitute(kernel, {}, {position: TRUE if holds else FALSE})
+    """Return ``kernel`` simplified, given whether the condition at ``position`` holds.
+
+    A loop that then stays below a number has fewer points, which may decide other conditions.
+    """
+    fixed = _substitute(kernel, {}, {position: TRUE if holds else FALSE})
+    value = kernel.values[position]
+    for loop in kernel.outer if isinstance(value, Compute) and value.op in COMPARISONS else ():
+        left, right = (_as_indices(kernel.values[k]) for k in value.args)
+        cuts = list(_changes(value.op, left[0] - right[0], loop.var)) if left and right else []
+        if len(cuts) == 1 and 0 < cuts[0] < (loop.extent.as_int() or 0):
+            last = (left[0] - right[0]).subs({loop.var: integer(cuts[0] - 1)}).as_int() or 0
+            fixed = _part(fixed, loop, 0, cuts[0]) if getattr(operator, value.op)(last, 0) == holds else fixed
+    return fixed
 
 
 def folded(kernel: Kernel) -> Kernel:
