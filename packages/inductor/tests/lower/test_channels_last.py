@@ -86,13 +86,35 @@ def test_values_and_strides_are_eager_s(name):
     check(CASES[name], *(X, W, B)[: CASES[name].__code__.co_argcount])
 
 
-@pytest.mark.parametrize(("dtype", "is_converted"), [(torch.float32, True), (HALF, False)])
-def test_depthwise_convolutions_on_a_cpu_are_channels_last_in_float32(dtype, is_converted):
+@pytest.mark.parametrize(
+    ("dtype", "has_bfloat16", "is_converted"),
+    [(torch.float32, False, True), (HALF, False, False), (HALF, True, True)],
+)
+def test_depthwise_convolutions_on_a_cpu_are_channels_last_where_they_are_fast(
+    dtype, has_bfloat16, is_converted, monkeypatch
+):
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: has_bfloat16)
     inputs = [t.to(dtype) for t in (X, W, B)]
     check(CASES["depthwise"], *inputs)
     _, changed = converted(CASES["depthwise"], *inputs)
     *_, last = changed.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
     assert last.meta["val"].is_contiguous(memory_format=torch.channels_last) is is_converted
+
+
+DEPTHWISE = {
+    "alone": (lambda x, w: F.conv2d(x, w, groups=8), torch.float32, 0),
+    "bfloat16": (lambda x, w: F.conv2d(x, w, groups=8), HALF, 2),
+    "behind a function": (lambda x, w: F.conv2d(x.sin(), w, groups=8), torch.float32, 2),
+    "before a function": (lambda x, w: F.conv2d(x, w, groups=8).sin(), torch.float32, 2),
+    "of an image with gaps": (lambda x, w: F.conv2d(x[..., ::2], w, groups=8), torch.float32, 2),
+}
+
+
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise_convolutions_take_copies_of_which_one_is_fused(name, monkeypatch):
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: True)
+    program, dtype, count = DEPTHWISE[name]
+    assert len(copies(program, X.to(dtype), W[:, :1].to(dtype).contiguous())) == count
 
 
 def test_channels_last_images_need_no_copy():

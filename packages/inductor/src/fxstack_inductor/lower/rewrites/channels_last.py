@@ -25,8 +25,6 @@ aten = torch.ops.aten
 CPU = "cpu"
 DTYPES = {"cuda": (torch.bfloat16, torch.float16), CPU: (torch.float32, torch.bfloat16)}
 """By device. cuDNN multiplies float32 without matrix instructions, unless the program allows TensorFloat-32."""
-SLOW_DEPTHWISE = frozenset({(CPU, torch.bfloat16)})
-"""Where depthwise convolutions are slow in this layout: on a CPU without instructions for bfloat16, six times as slow."""
 BY_STRIDES = frozenset(
     {
         "as_strided",
@@ -54,6 +52,14 @@ MOST_COPIED = {"cuda": 0.5, CPU: 0.2}
 On a CPU, of nine networks those below it are 1.0 to 1.4 times as fast in this layout, those above it 0.95 to 0.97
 (docs/results/models.md).
 """
+MOST_COPIED_BY_DEPTHWISE = {torch.float32: 0.8, torch.bfloat16: 1.1}
+"""The same for CPU graphs of depthwise convolutions alone: of operands in eager's layout oneDNN makes copies of its own.
+
+Of eight shapes in float32, copies of operand and result in kernels of their own are 0.65 to 1.7 times as fast, 0.8 in the
+mean; in bfloat16, on a processor that has its instructions, 0.98 to 2.5 times (AVX-512).
+"""
+FUSED_COPY = 0.25
+"""What a copy counts that is another place of a store, in such graphs."""
 
 
 class _StaysError(Exception):
@@ -75,11 +81,14 @@ def channels_last(
     varying = [w.meta["val"] for w in weights if w.name not in constant]
     copied = sum(value.numel() for value in varying if not _is_channels_last(value))
     # A quick look: images are copied, too.
-    if copied > MOST_COPIED[device] * sum(map(_touched, convolutions)):
+    most, fused = MOST_COPIED[device], 1.0
+    if device == CPU and all(map(_is_depthwise, convolutions)):
+        most, fused = MOST_COPIED_BY_DEPTHWISE[convolutions[0].meta["val"].dtype], FUSED_COPY
+    if copied > most * sum(map(_touched, convolutions)):
         return graph_module
     graph, _ = copied_graph(graph_module)
     try:
-        pays = _Conversion(graph, device, constant).run()
+        pays = _Conversion(graph, device, constant, fused).run(most)
     except _StaysError:
         return graph_module
     return make_graph_module(graph_module, graph, deferred=True) if pays else graph_module
@@ -88,7 +97,8 @@ def channels_last(
 def _is_convertible(node: FxNode, device: str) -> bool:
     """Whether the node is a convolution of images that cuDNN or oneDNN computes channels last.
 
-    Convolutions in groups of several channels are slow in this layout.
+    Convolutions in groups of several channels are slow in this layout, and depthwise ones of bfloat16 on a CPU without
+    instructions for it (six times as slow).
     """
     if node.target is not CONVOLUTION:
         return False
@@ -101,12 +111,21 @@ def _is_convertible(node: FxNode, device: str) -> bool:
         for v in values
     ):
         return False
-    depthwise = values[1].shape[1] == 1 and (device, values[1].dtype) not in SLOW_DEPTHWISE
-    return bool(node.args[8] == 1 or depthwise)
+    slow = device == CPU and values[1].dtype is torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported()
+    return bool(node.args[8] == 1 or (_is_depthwise(node) and not slow))
+
+
+def _is_depthwise(node: FxNode) -> bool:
+    """Whether each channel has filters of its own."""
+    return bool(node.args[8] > 1 and node.args[1].meta["val"].shape[1] == 1)
 
 
 def _is_channels_last(value: torch.Tensor) -> bool:
     return bool(value.is_contiguous(memory_format=torch.channels_last))
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    return value.is_contiguous() or _is_channels_last(value)
 
 
 def _touched(node: FxNode) -> int:
@@ -136,9 +155,7 @@ def _keeps_layout(node: FxNode, args: tuple[Any, ...], old: object) -> bool:
         return False
     if node.target in NORMS:
         return True
-    pointwise = (
-        isinstance(old, torch.Tensor) and torch.Tag.pointwise in node.target.tags and not _is_view(node)
-    )
+    pointwise = isinstance(old, torch.Tensor) and _is_pointwise(node)
     operands = [*_tensors(args), *_tensors(tuple(node.kwargs.values()))]
     return pointwise and all(
         x.shape == first.shape and x.stride() == first.stride() and x.dtype == first.dtype for x in operands
@@ -161,8 +178,10 @@ def _is_symbolic(node: FxNode) -> bool:
 class _Conversion:
     """The conversion of one graph, in place."""
 
-    def __init__(self, graph: Graph, device: str, constant: Collection[str]) -> None:
+    def __init__(self, graph: Graph, device: str, constant: Collection[str], fused: float) -> None:
         self._graph, self._device, self._constant = graph, device, constant
+        self._fused = fused
+        """What a copied element of a pointwise operator counts."""
         self._old: dict[FxNode, Any] = {}
         """The fake values in eager's layout of the nodes that have another layout now."""
         self._restored: dict[FxNode, FxNode] = {}
@@ -171,19 +190,17 @@ class _Conversion:
         """Whether a convolution is a product of matrices in this layout."""
         self._known: dict[object, Any] = {}
         """Fake results by operator and layouts of arguments: networks repeat their layers, and fake kernels are slow."""
-        self._copied = self._used = 0
+        self._copied, self._used = 0.0, 0
         """The elements that layouts copy, and those of all operands and results of convolutions."""
 
-    def run(self) -> bool:
-        """Convert the graph; return whether that changes anything, with few enough copies."""
+    def run(self, most: float) -> bool:
+        """Convert the graph; return whether that changes anything, and copies at most ``most`` of what is used."""
         for node in list(self._graph.nodes):
             if node.op == "output":
                 self._restore_inputs(node)
             elif node.op == "call_function":
                 self._visit(node)
-        return (
-            bool(self._converted or self._products) and self._copied <= MOST_COPIED[self._device] * self._used
-        )
+        return bool(self._converted or self._products) and self._copied <= most * self._used
 
     def _visit(self, node: FxNode) -> None:
         """Give the node operands in the right layout, and compute the layout of its results."""
@@ -242,7 +259,9 @@ class _Conversion:
         return self._converted[node]
 
     def _copy(self, node: FxNode, name: str, memory_format: torch.memory_format) -> FxNode:
-        self._copied += 0 if node.name in self._constant else node.meta["val"].numel()
+        value = node.meta["val"]
+        if node.name not in self._constant and _is_dense(value):  # of others, a convolution makes a copy anyway
+            self._copied += value.numel() * (self._fused if _is_pointwise(node) else 1)
         copy = self._call(f"{node.name}_{name}", aten.clone.default, node, memory_format=memory_format)
         copy.meta = dict(node.meta)
         return copy
@@ -312,6 +331,11 @@ def _passes_layouts_on(node: FxNode) -> bool:
         and torch.Tag.nondeterministic_seeded not in target.tags
         and all("val" in arg.meta for arg in node.all_input_nodes)
     )
+
+
+def _is_pointwise(node: FxNode) -> bool:
+    pointwise = isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
+    return pointwise and not _is_view(node)
 
 
 def _is_view(node: FxNode) -> bool:
