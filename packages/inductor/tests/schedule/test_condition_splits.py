@@ -81,4 +81,5 @@ def test_masks_of_data_stay():
 def test_a_condition_that_bounds_a_row_decides_others():
     compiled = check(lambda x: F.avg_pool2d(x, 3, 1, 1), IMAGE)
     body = compiled.lowered.c.partition("void kernel_0")[2]
-    assert body.count("else {") == 2 * 3  # the first row, rows inside and the last row, of three parts of columns
+    # The first row, rows inside and the last row, of three parts of columns.
+    assert body.count("else {") == 2 * 3

@@ -260,7 +260,8 @@ class _Conversion:
 
     def _copy(self, node: FxNode, name: str, memory_format: torch.memory_format) -> FxNode:
         value = node.meta["val"]
-        if node.name not in self._constant and _is_dense(value):  # of others, a convolution makes a copy anyway
+        # Of an image with gaps, a convolution makes a copy anyway.
+        if node.name not in self._constant and _is_dense(value):
             self._copied += value.numel() * (self._fused if _is_pointwise(node) else 1)
         copy = self._call(f"{node.name}_{name}", aten.clone.default, node, memory_format=memory_format)
         copy.meta = dict(node.meta)
