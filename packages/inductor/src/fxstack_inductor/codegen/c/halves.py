@@ -105,12 +105,18 @@ class Halves:
 
 
 def halves(
-    names: Names, var: Var, computed: Sequence[int], stores: Sequence[Store], outside: Container[int]
+    names: Names,
+    var: Var,
+    computed: Sequence[int],
+    stores: Sequence[Store],
+    outside: Container[int],
+    *,
+    whole: bool = False,
 ) -> Halves:
     """Return the half-precision loads and stores that are contiguous in a loop over ``var``.
 
     ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
-    use.
+    use. ``whole``: the loop is one vector, and its arrays are registers.
     """
     extent = None if var.extent is None else var.extent.as_int()
     if extent is not None and extent < MIN_LOOP_POINTS:
@@ -118,7 +124,7 @@ def halves(
     values = names.kernel.values
     inside = [values[k] for k in computed]
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inside)
-    dtypes = {torch.float16, torch.bfloat16} if heavy else {torch.float16}
+    dtypes = {torch.float16, torch.bfloat16} if heavy or whole else {torch.float16}
 
     def fits(access: Load | Store, *, turned: bool = False) -> bool:
         beside = turned or _beside(access.index, var, outside)
