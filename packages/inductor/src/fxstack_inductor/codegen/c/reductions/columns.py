@@ -13,6 +13,7 @@ from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.crossing import BLOCK, Crossing, crossing, row_number
+from fxstack_inductor.codegen.c.reductions.lanes import beside
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values, stored_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
@@ -95,7 +96,9 @@ class ColumnWriter(FunctionWriter):
         plain = not any(s.op for s in kernel.stores) and kernel.read.isdisjoint(kernel.written)
         each = sum(ref.dtype.itemsize for ref in kernel.buffers)
         fits = rows is not None and rows * size * each <= SHORT
-        return fits and VECTOR < size <= PIECE and (plain or size % VECTOR == 0)
+        if not fits or not beside(kernel, range(len(kernel.values)), column.var):
+            return False
+        return VECTOR < size <= PIECE and (plain or size % VECTOR == 0)
 
     def _open_short(self, others: Sequence[Loop], column: Loop) -> int:
         """Open the loop over vectors of few columns, of which the last two may overlap; return the number of opened loops.
