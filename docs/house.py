@@ -420,8 +420,8 @@ MEASURES = [
     # dropout in generated CUDA kernels, sums of long rows in one pass and gradients of gradients (2026-11-29) added 1,000.
     Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
     Measure("c_files", "C files over 500 lines", 0, long_c_files),
-    Measure("c_lines", "lines of C", 6_470, None, lines_of_c),
-    Measure("code", "lines of code, C included", 91_700, None, lambda: lines_of_code() + lines_of_c()),
+    Measure("c_lines", "lines of C", 6_500, None, lines_of_c),
+    Measure("code", "lines of code, C included", 91_900, None, lambda: lines_of_code() + lines_of_c()),
     Measure("lines", "lines of source, C included", None, None, lambda: lines() + lines_of_c()),
 ]
 

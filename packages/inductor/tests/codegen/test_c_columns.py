@@ -1,10 +1,12 @@
 """Reductions across memory: which kernels they are, few rows and many, and indices that all columns share."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from inductor_checks import check, kernels
 
-from fxstack_inductor.codegen.c.strategy import strategy
+from fxstack_inductor.codegen.c.strategy import function_text, strategy
 
 
 def columns(fn, *inputs, **options):
@@ -54,9 +56,38 @@ def test_values_of_a_column_are_computed_once_for_all_rows():
         lambda x, b: (x - x.mean(0)) / (x.std(0) + 1e-5) + (b.exp() + x.amax(0)).sin(), x, shift
     )
     passes = compiled.lowered.c.partition("void kernel_0(")[2].split("for (int64_t r0")[1:]
-    bodies = [text.partition("\n  }\n")[0] for text in passes]
+    bodies = [text.partition("\n    }\n")[0] for text in passes]
     assert len(bodies) == 2
     assert not any(f"{name}(" in body for body in bodies for name in ("sqrt", "expf", "sinf"))
+
+
+PIECES = "const int64_t tile = min_int64_t(from, {columns} - 16), width = 16;"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("columns", [17, 28, 48, 63])
+def test_few_columns_go_in_vectors_that_may_overlap(columns, dtype):
+    x, y = ((torch.rand(3, 8, columns) * 9).to(dtype) for _ in range(2))
+
+    def fn(x, y):
+        mean = x.double().mean(1, keepdim=True)
+        return x * 2 + x.amax(1, keepdim=True), (y - mean).exp(), x.double().std(1), y.cumsum(1)
+
+    assert PIECES.format(columns=columns) in check(fn, x, y).lowered.c
+
+
+@pytest.mark.parametrize("columns", [28, 32])
+def test_few_columns_that_are_written_do_not_overlap(columns):
+    (kernel,) = kernels(check(lambda x: x - x.amax(1, keepdim=True), torch.randn(3, 20, columns)))
+    (read,), (store,) = kernel.read, kernel.stores
+    in_place = replace(kernel, stores=(replace(store, buffer=read),))
+    assert PIECES.format(columns=columns) in function_text(kernel, 1)
+    assert (PIECES.format(columns=columns) in function_text(in_place, 1)) == (columns == 32)
+
+
+def test_few_columns_of_many_rows_are_read_once():
+    compiled = columns(lambda x: x - x.amax(1, keepdim=True), torch.randn(3, 2000, 28))
+    assert PIECES.format(columns=28) not in compiled.lowered.c
 
 
 def alone(fn, *inputs):

@@ -9,7 +9,7 @@ from inductor_checks import FAST, check, trace
 import fxstack_inductor as fi
 
 VECTOR = dataclasses.replace(FAST, optimization=3)
-WIDTHS = (15, 16, 17, 32, 48, 64, 128, 192)
+WIDTHS = (15, 16, 17, 28, 32, 48, 64, 100, 128, 192, 255, 257)
 
 
 def everything(x):
@@ -21,6 +21,21 @@ def everything(x):
 def test_rows_of_any_length(dtype):
     rows = [torch.randn(3, n).to(dtype) for n in WIDTHS]
     check(lambda *x: tuple(y for v in x for y in everything(v)), *rows, options=VECTOR)
+
+
+def test_the_last_step_of_a_row_with_a_rest_repeats_elements():
+    text = fi.lower(trace(lambda x: x * 2 - x.exp().sum(-1, True), torch.randn(9, 100)), options=FAST).c
+    assert text.count("min_int64_t(from, 100 - 16)") == 2
+    assert "(int32_t)j < before ? 0 : " in text
+    assert "fold_sum_float(lane" in text
+    halves = fi.lower(trace(lambda x: x * 2 - x.amax(-1, True), torch.randn(9, 100).bfloat16()), options=FAST)
+    assert "read_bf16(half0, a0 + p0*100 + at, 16)" in halves.c
+
+
+@pytest.mark.parametrize("program", [lambda x: x[:, ::2].sum(-1), lambda x: x[:, :500].sum(-1)])
+def test_rows_with_gaps_and_long_rows_repeat_nothing(program):
+    text = fi.lower(trace(lambda x: program(x), torch.randn(9, 510)), options=FAST).c
+    assert "min_int64_t(from" not in text
 
 
 @pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, -0.0])

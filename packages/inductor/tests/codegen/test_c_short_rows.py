@@ -21,13 +21,13 @@ def rows(*shape, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(16, 17), (63, 17), (64, 17), (200, 21)])
+@pytest.mark.parametrize("shape", [(16, 13), (63, 13), (64, 13), (200, 15)])
 def test_rows_of_every_type(shape, dtype):
     short_rows(lambda x: (x * 2 - x.amax(-1, True), x.amin(-1), x.argmax(-1)), rows(*shape, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("size", [17, 20, 28])
+@pytest.mark.parametrize("size", [11, 13, 15])
 @pytest.mark.parametrize(
     "fn",
     [

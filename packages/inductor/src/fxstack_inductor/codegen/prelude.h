@@ -121,40 +121,69 @@ INLINED float f16_load(f16 x) { return (float)x; }
 INLINED f16 f16_store(float x) { return (f16)x; }
 #endif
 
-/* Many at once. */
+/* Many at once, into and from arrays of floats whose length is a multiple of 16. GCC would make shorter vectors of these loops than of the
+   loops between, and a processor waits where one vector is read from two that it has just written. */
 #define CONVERTED(NAME, FROM, TO, ONE) \
   static inline void NAME(TO* restrict to, const FROM* restrict from, int64_t count) { \
     for (int64_t i = 0; i < count; i++) to[i] = ONE(from[i]); \
   }
-CONVERTED(read_bf16, bf16, float, bf16_load) CONVERTED(write_bf16, float, bf16, bf16_store)
 #if defined(__x86_64__) && !defined(__clang__) && defined(__F16C__)
-/* The processor's instructions, on the last numbers again where there are no multiple of what one takes. */
+/* The processor's instructions. Without masks, the last numbers again where there are no multiple of what one takes. */
 #ifdef __AVX512F__
 #define HALVES 16
-#define WIDENED(x) __builtin_ia32_vcvtph2ps512_mask(x, (floats){}, -1, 4)
-#define NARROWED(x) __builtin_ia32_vcvtps2ph512_mask(x, 0, (halves){}, -1)
+#define WIDENED_F16(x) __builtin_ia32_vcvtph2ps512_mask(x, (floats){}, -1, 4)
+#define NARROWED_F16(x) __builtin_ia32_vcvtps2ph512_mask(x, 0, (halves){}, -1)
+#define ZERO_EXTENDED(x) (words)__builtin_ia32_pmovzxwd512_mask(x, (integers){}, -1)
+#define LOW_HALVES(x) __builtin_ia32_pmovdw512_mask((integers)(x), (halves){}, -1)
 #else
 #define HALVES 8
-#define WIDENED(x) __builtin_ia32_vcvtph2ps256(x)
-#define NARROWED(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#define WIDENED_F16(x) __builtin_ia32_vcvtph2ps256(x)
+#define NARROWED_F16(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#define ZERO_EXTENDED(x) __builtin_convertvector((unsigned_halves)(x), words)
+#define LOW_HALVES(x) __builtin_convertvector((integers)(x), halves)
 #endif
 typedef float floats __attribute__((vector_size(4 * HALVES), aligned(4), may_alias));
+typedef int integers __attribute__((vector_size(4 * HALVES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * HALVES), aligned(4), may_alias));
 typedef short halves __attribute__((vector_size(2 * HALVES), aligned(2), may_alias));
-#define CONVERTED_HALVES(NAME, FROM, TO, FROMS, TOS, WHOLE, ONE) \
+typedef uint16_t unsigned_halves __attribute__((vector_size(2 * HALVES), aligned(2), may_alias));
+#define WIDENED_BF16(x) (floats)(ZERO_EXTENDED(x) << 16)
+#define NARROWED_BF16(x) narrowed_bf16(x)
+INLINED halves narrowed_bf16(floats x) {
+  words bits = (words)x, nan = (words)(x != x), rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return LOW_HALVES((rounded & ~nan) | (nan & 0x7fc0u));
+}
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#define FIRST(n) ((uint16_t)((1u << (n)) - 1))
+#define READ_REST(WHOLE, ONE) \
+  *(floats*)(to + i) = WHOLE(__builtin_ia32_loaddquhi256_mask((const short*)(from + i), (halves){}, FIRST(count - i)));
+#define WRITE_REST(WHOLE, ONE) \
+  __builtin_ia32_storedquhi256_mask((short*)(to + i), WHOLE(*(const floats*)(from + i)), FIRST(count - i));
+#else
+#define REST(FROMS, TOS, WHOLE, ONE) \
+  if (count >= HALVES) \
+    *(TOS*)(to + count - HALVES) = WHOLE(*(const FROMS*)(from + count - HALVES)); \
+  else \
+    for (; i < count; i++) to[i] = ONE(from[i]);
+#define READ_REST(WHOLE, ONE) REST(halves, floats, WHOLE, ONE)
+#define WRITE_REST(WHOLE, ONE) REST(floats, halves, WHOLE, ONE)
+#endif
+#define CONVERTED_HALVES(NAME, FROM, TO, FROMS, TOS, WHOLE, REST, ONE) \
   static inline void NAME(TO* restrict to, const FROM* restrict from, int64_t count) { \
     int64_t i = 0; \
     for (; i + HALVES <= count; i += HALVES) *(TOS*)(to + i) = WHOLE(*(const FROMS*)(from + i)); \
     if (i == count) return; \
-    if (count >= HALVES) \
-      *(TOS*)(to + count - HALVES) = WHOLE(*(const FROMS*)(from + count - HALVES)); \
-    else \
-      for (; i < count; i++) to[i] = ONE(from[i]); \
+    REST(WHOLE, ONE) \
   }
-CONVERTED_HALVES(read_f16, f16, float, halves, floats, WIDENED, f16_load)
-CONVERTED_HALVES(write_f16, float, f16, floats, halves, NARROWED, f16_store)
-#elif defined(__x86_64__) || defined(__FLT16_MAX__)
-CONVERTED(read_f16, f16, float, f16_load)
-CONVERTED(write_f16, float, f16, f16_store)
+#define CONVERSIONS(T, WIDENED, NARROWED) \
+  CONVERTED_HALVES(read_##T, T, float, halves, floats, WIDENED, READ_REST, T##_load) \
+  CONVERTED_HALVES(write_##T, float, T, floats, halves, NARROWED, WRITE_REST, T##_store)
+CONVERSIONS(f16, WIDENED_F16, NARROWED_F16) CONVERSIONS(bf16, WIDENED_BF16, NARROWED_BF16)
+#else
+CONVERTED(read_bf16, bf16, float, bf16_load) CONVERTED(write_bf16, float, bf16, bf16_store)
+#if defined(__x86_64__) || defined(__FLT16_MAX__)
+CONVERTED(read_f16, f16, float, f16_load) CONVERTED(write_f16, float, f16, f16_store)
+#endif
 #endif
 
 #define FLOAT_DIVISION(T, S) \

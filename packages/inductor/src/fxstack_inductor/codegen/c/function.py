@@ -12,7 +12,7 @@ from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
-from fxstack_inductor.codegen.c.reductions.lanes import Lanes
+from fxstack_inductor.codegen.c.reductions.lanes import Lanes, width_with_rest
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, scan_body, tiled, vector_body
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
@@ -133,28 +133,45 @@ class FunctionWriter(LoopWriter):
             self._tiles(stage, reduces, stores, span, prefix)
             self._close_keys(reduces, prefix)
             return
-        conversions = self._halves(stage, reduces, stores)
-        if lanes:
-            steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
-            width = str(lanes[0].width)
-            head = f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})"
-            with self.out.block(head), self._converted(conversions, "at", width, width):
-                self.out.line(self._simd(self._in_pass(stage, reduces, stores)))
-                with self.out.block(f"for (int64_t j = 0; j < {width}; j++)"):
-                    self.out.line(f"const int64_t {name} = at + j;")
-                    self._inner_body(stage, stores, steps)
+        computed = self._in_pass(stage, reduces, stores)
+        width = lanes[0].width if lanes else None
+        if not reduces and not scans:
+            width = width_with_rest(self.kernel, computed)
+        if width is not None:
+            self._walk_lanes(stage, stores, lanes, width, span)
             return
+        conversions = self._halves(stage, reduces, stores)
         self._open_keys(reduces, prefix)
         head = Claim.ORDER.comment if scans else self._head(stage, reduces, stores, prefix)
         with self._runs(conversions, span, head):
             self._inner_body(stage, stores, self._steps(reduces, prefix))
         self._close_keys(reduces, prefix)
 
-    def _halves(self, stage: int, reduces: list[int], stores: list[Store]) -> Halves:
+    def _walk_lanes(
+        self, stage: int, stores: list[Store], lanes: list[Lanes], width: int, span: tuple[str, str]
+    ) -> None:
+        """Write the last loop of a pass over ``span`` in steps of ``width`` points; the last step ends where the row ends."""
+        steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
+        reduces, last = list(steps), self.kernel.inner[-1]
+        rest = (last.extent.as_int() or 0) % width > 0
+        conversions = self._halves(stage, reduces, stores, whole=rest)
+        with self.out.block(for_head("from" if rest else "at", *span, str(width))):
+            if rest:
+                self.out.line(f"const int64_t at = min_int64_t(from, {span[1]} - {width});")
+                self.out.line("const int32_t before = from - at;")
+            with self._converted(conversions, "at", str(width), str(width)):
+                self.out.line(self._simd(self._in_pass(stage, reduces, stores)))
+                with self.out.block(for_head("j", "0", str(width))):
+                    self.out.line(f"const int64_t {last.var.name} = at + j;")
+                    self._inner_body(stage, stores, steps)
+
+    def _halves(
+        self, stage: int, reduces: list[int], stores: list[Store], *, whole: bool = False
+    ) -> Halves:
         """Return the half-precision loads and stores along the last loop of a pass."""
         saved = {k for k in self.saved if self._saved_before(k, stage)}
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
-        return halves(self.names, self.kernel.inner[-1].var, computed, stores, self.facts.outer)
+        return halves(self.names, self.kernel.inner[-1].var, computed, stores, self.facts.outer, whole=whole)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
         """Return the lanes of a pass, one record per reduction; an empty list if lanes do not pay."""
@@ -162,7 +179,8 @@ class FunctionWriter(LoopWriter):
         width = lane_width(self.kernel, computed, reduces)
         if width is None:
             return []
-        return [Lanes(k, self.kernel.reduction(k).op, self._accumulator(k), width) for k in reduces]
+        rest = (self.kernel.inner[-1].extent.as_int() or 0) % width > 0
+        return [Lanes(k, self.kernel.reduction(k).op, self._accumulator(k), width, rest) for k in reduces]
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
         """Return the positions of the values that pass ``stage`` computes for each inner point."""

@@ -2,7 +2,7 @@
 
 Processors convert sixteen halves in one instruction, but GCC cannot vectorise to it (``f16_load`` and
 ``f16_store`` are a dozen integer instructions each); ``read_f16`` and ``write_f16`` of ``prelude.h`` use the
-instruction. A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors; with the
+instruction. ``read_bf16`` and ``write_bf16`` are vectors as long as the loop's, so that no vector is read from two. A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors; with the
 arrays, the loop between uses floats alone. No instruction takes 16-bit elements from places apart, so that a loop
 with one such read would be no vector loop: the read gets a loop of its own.
 """
@@ -23,6 +23,8 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 
 RUN = 512
 """Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""
+VECTOR = 16
+"""The arrays' lengths are multiples of this: conversions fill whole vectors."""
 NEAR = 4
 """Elements further apart than this are read one by one."""
 MIN_LOOP_POINTS = 8
@@ -47,6 +49,7 @@ class Halves:
 
     def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
         """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
+        most = str(-(-int(most) // VECTOR) * VECTOR)
         for k, load in self.loads.items():
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
             if k in names.staged and names.staged_at != "j":
@@ -102,12 +105,18 @@ class Halves:
 
 
 def halves(
-    names: Names, var: Var, computed: Sequence[int], stores: Sequence[Store], outside: Container[int]
+    names: Names,
+    var: Var,
+    computed: Sequence[int],
+    stores: Sequence[Store],
+    outside: Container[int],
+    *,
+    whole: bool = False,
 ) -> Halves:
     """Return the half-precision loads and stores that are contiguous in a loop over ``var``.
 
     ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
-    use.
+    use. ``whole``: the loop is one vector, and its arrays are registers.
     """
     extent = None if var.extent is None else var.extent.as_int()
     if extent is not None and extent < MIN_LOOP_POINTS:
@@ -115,7 +124,7 @@ def halves(
     values = names.kernel.values
     inside = [values[k] for k in computed]
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inside)
-    dtypes = {torch.float16, torch.bfloat16} if heavy else {torch.float16}
+    dtypes = {torch.float16, torch.bfloat16} if heavy or whole else {torch.float16}
 
     def fits(access: Load | Store, *, turned: bool = False) -> bool:
         beside = turned or _beside(access.index, var, outside)

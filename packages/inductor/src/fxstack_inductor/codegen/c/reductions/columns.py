@@ -13,6 +13,7 @@ from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.crossing import BLOCK, Crossing, crossing, row_number
+from fxstack_inductor.codegen.c.reductions.lanes import beside
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values, stored_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
@@ -39,6 +40,10 @@ SIDES = (64, 32, 16)
 """Numbers of rows that are copied at once, largest first."""
 COPIED = 1 << 15
 """The most bytes of these copies: a first-level cache."""
+VECTOR = 16
+"""The columns of a vector, where columns are few."""
+SHORT = 1 << 15
+"""The most bytes of all rows of a few columns: a first-level cache."""
 BLOCK_ROWS = 256
 """The number of rows summed in float before the partial sums are added to doubles."""
 
@@ -73,12 +78,38 @@ class ColumnWriter(FunctionWriter):
         if self.copies or across:
             most = self.most = PIECE
         widest = min(most, column.extent.as_int() or most)
-        if across is None:
+        if not self.copies and across is None and self._short(column, rows):
+            opened, widest = self._open_short(others, column), VECTOR
+        elif across is None:
             opened = self._open_columns(ranges(others), column, most)
         else:
             opened = 1 + self._open_crossing(across, others, most)
         self._tile(column, rows, widest)
         self.out.close(opened)
+
+    def _short(self, column: Loop, rows: int | None) -> bool:
+        """Whether the columns are few, and their rows stay in the first-level cache, which each vector of columns reads.
+
+        A kernel that reads what it writes has no vectors that overlap: it would read the results of the first of the two.
+        """
+        size, kernel = column.extent.as_int() or 0, self.kernel
+        plain = not any(s.op for s in kernel.stores) and kernel.read.isdisjoint(kernel.written)
+        each = sum(ref.dtype.itemsize for ref in kernel.buffers)
+        fits = rows is not None and rows * size * each <= SHORT
+        if not fits or not beside(kernel, range(len(kernel.values)), column.var):
+            return False
+        return VECTOR < size <= PIECE and (plain or size % VECTOR == 0)
+
+    def _open_short(self, others: Sequence[Loop], column: Loop) -> int:
+        """Open the loop over vectors of few columns, of which the last two may overlap; return the number of opened loops.
+
+        Partial results of one vector stay in registers from row to row.
+        """
+        size, self.most = column.extent.as_int(), VECTOR
+        self._share(ranges(others))
+        self.out.open(for_head("from", "0", str(size), str(VECTOR)))
+        self.out.line(f"const int64_t tile = min_int64_t(from, {size} - {VECTOR}), width = {VECTOR};")
+        return 1 + len(others)
 
     def _open_crossing(self, across: Crossing, others: Sequence[Loop], most: int) -> int:
         """Open the loops over blocks and columns, copy what lies across them, and open the loop over a block."""
@@ -239,7 +270,9 @@ class ColumnWriter(FunctionWriter):
         """
         computed = self._per_column(roots, computed_before)
         fresh = [k for k in computed if k not in self.ready]
-        conversions = halves(self.names, column.var, fresh, stores, computed_before)
+        conversions = halves(
+            self.names, column.var, fresh, stores, computed_before, whole=self.most == VECTOR
+        )
         with self._converted(conversions, "tile", "width", str(self.most)):
             self.out.line(self._simd(computed, column))
             with self.out.block("for (int64_t j = 0; j < width; j++)"):

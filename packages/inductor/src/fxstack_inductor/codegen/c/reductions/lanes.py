@@ -8,23 +8,31 @@ other. The number of lanes does not depend on what the kernel computes besides: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, plain_step
-from fxstack_inductor.ir.kernel import Kernel, Load, Scan
+from fxstack_inductor.ir.expr import Var
+from fxstack_inductor.ir.kernel import Check, Kernel, Load, Scan
 
-# Limits: rows of symbolic length, or of a length that is not a multiple of 16, use '#pragma omp simd
-# reduction', which adds lanes in order. Short rows then take up to a third longer.
+# Limits: rows of symbolic length, and long rows of a length that is not a multiple of 16, use '#pragma omp simd
+# reduction', which adds lanes in order.
 
 WIDTHS = (64, 32, 16)
-"""Numbers of lanes, largest first; a row must be a multiple of the number."""
+"""Numbers of lanes, largest first; a row must be a multiple of the number, or have a rest."""
+
+LONG = 256
+"""Rows from this length on have no rest: the last lanes would end where the row ends, and leave out what the ones before have."""
+STEPS_OF_REST = 4
+"""The least number of steps in a row with a rest, if there is a choice: the last step repeats elements."""
 
 VECTOR = 64
 """Bytes of a vector. GCC makes all vectors of a loop as long as the vectors of the narrowest elements. With fewer
 lanes than a vector has bytes, or with half-precision numbers, GCC makes short vectors of everything.
 """
 
+HALF = 2
+"""Bytes of a half-precision number, which loops with a rest convert beforehand."""
 FOLDED = 16
 FOLDS = frozenset(
     {
@@ -46,6 +54,8 @@ class Lanes:
     how: Accumulator
     """The C text of the reduction."""
     width: int
+    rest: bool = False
+    """Whether the first ``before`` lanes of a step repeat elements that the step before has taken in."""
 
     @property
     def name(self) -> str:
@@ -64,6 +74,8 @@ class Lanes:
 
     def step(self, x: str) -> str:
         """Return the statement that takes ``x`` into lane ``j``."""
+        if self.rest and self.op in {"sum", "prod"}:
+            x = f"((int32_t)j < before ? {self.how.identity} : {x})"
         if not self.how.key:
             return self.how.step.format(acc=f"{self.name}[j]", x=x)
         name, key = f"key{self.position}", f"{self.op}_key_{self.how.register}({x})"
@@ -86,7 +98,7 @@ class Lanes:
             yield self.how.step.format(acc=target, x=rest)
 
 
-def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> int | None:
+def width(kernel: Kernel, computed: Sequence[int], reduces: Iterable[int]) -> int | None:
     """Return the number of lanes for a pass with ``computed`` and ``reduces``; None if lanes do not pay."""
     size = kernel.inner[-1].extent.as_int() or 0
     values = [kernel.values[k] for k in computed]
@@ -95,8 +107,38 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
         return None
     if any(isinstance(v, Scan) for v in values):
         return None
-    least = VECTOR // min((_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4)
-    return next((w for w in WIDTHS if w >= least and size and size % w == 0), None)
+    sizes = [_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)]
+    least = VECTOR // min(sizes, default=4)
+    exact = next((w for w in WIDTHS if w >= least and size and size % w == 0), None)
+    return exact or width_with_rest(kernel, computed)
+
+
+def width_with_rest(kernel: Kernel, computed: Sequence[int]) -> int | None:
+    """Return the number of points in a step along a row with a rest, for a pass with ``computed``; None for other rows.
+
+    Halves are converted before and after each step. A kernel that reads what it writes would read results of the step before.
+    """
+    size = kernel.inner[-1].extent.as_int() or 0
+    loads = (v for k in computed if isinstance(v := kernel.values[k], Load))
+    sizes = (_bytes(kernel, v.buffer) for v in loads)
+    least = VECTOR // min((2 * n if n == HALF else n for n in sizes), default=4)
+    if size % WIDTHS[-1] == 0 or any(isinstance(kernel.values[k], Check) for k in computed):
+        return None  # the flag of a check is folded after each step
+    if not beside(kernel, computed, kernel.inner[-1].var):
+        return None
+    plain = not any(s.op for s in kernel.stores) and kernel.read.isdisjoint(kernel.written)
+    fit = [w for w in WIDTHS if least <= w <= size < LONG] if plain else []
+    return next((w for w in fit if w * STEPS_OF_REST <= size), fit[-1] if fit else None)
+
+
+def beside(kernel: Kernel, computed: Iterable[int], var: Var) -> bool:
+    """Whether loads at neighbouring points of the loop over ``var`` have neighbouring elements, or read at places.
+
+    GCC reads the last vector of elements with gaps one by one, as it might reach over the end: a loop of one vector is none.
+    """
+    loads = (v for k in computed if isinstance(v := kernel.values[k], Load))
+    steps = (v.index.coefficient(var) for v in loads)
+    return all(step is not None and step.as_int() in {-1, 0, 1} for step in steps)
 
 
 def _bytes(kernel: Kernel, buffer: str) -> int:

@@ -12,6 +12,7 @@ from fxstack_inductor.codegen.c.ops import HALVES
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
+from fxstack_inductor.codegen.c.reductions.lanes import width_with_rest
 from fxstack_inductor.codegen.c.reductions.saved import SLOW
 from fxstack_inductor.codegen.c.reductions.scan_rows import row_loop
 from fxstack_inductor.codegen.c.text import STACK, Names
@@ -75,12 +76,15 @@ def _lost(facts: Analysis, size: int, halves: int) -> float:
     values = facts.kernel.values
     lanes = VECTOR // max((v.dtype.itemsize for v in values if isinstance(v, Load)), default=4)
     lost, rest = HALF * size * halves, size % max(lanes, 1)
+    folded = width_with_rest(facts.kernel, range(len(values))) is not None
+    if folded:  # whole vectors, of which the last two overlap
+        lost, rest = 0, 1
     for value, inner in zip(values, facts.inner, strict=True):
         match value:
             case Scan(op) if op in SLOW_SCANS or row_loop(facts.kernel) is None:
                 lost += STEP * size
             case Reduce(op):
-                lost += EXTREME if op in {"max", "min"} else REDUCED
+                lost += EXTREME if op in {"max", "min"} and not folded else REDUCED
             case Compute(op) if inner:
                 lost += rest * (CALLED_OF_REST if op in EXPENSIVE else OPERATION_OF_REST)
             case Compute(op):
