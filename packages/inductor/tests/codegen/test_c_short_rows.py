@@ -118,3 +118,10 @@ def test_scans(fn, size, dtype):
 def test_plain_scans_without_a_rest_are_blocks_of_rows():
     for fn in (lambda x: x.cumsum(-1), lambda x: x.exp().cumsum(-1)):
         assert [strategy(k) for k in kernels(check(fn, torch.randn(150, 32)))] == ["scans_of_rows"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_one_operand_along_short_rows_beside_a_reduction_across_them(dtype):
+    x, y, column = (rows(*shape, dtype=dtype) for shape in ((9, 32, 14, 14), (9, 32, 14, 14), (9, 32, 14, 1)))
+    compiled = check(lambda x, y, c: ((x * c).maximum(y), y.amax(2, True) * x), x, y, column)
+    assert [strategy(k) for k in kernels(compiled)] == ["columns"]

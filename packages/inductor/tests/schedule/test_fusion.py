@@ -431,3 +431,31 @@ def test_elementwise_results_are_part_of_reductions_along_memory():
     x = torch.randn(90, 100)
     assert fused(check(lambda x: (x.amin(-1, keepdim=True), x.clamp(-1, 1)), x))
     assert fused(check(lambda x: (x.amin(-1), x.sum(-1), x.exp().sum(-1), x * 2), x))
+
+
+def stored(fn, *inputs):
+    """The number of tensors that kernels store."""
+    return sum(len(kernel.stores) for kernel in kernels(check(fn, *inputs)))
+
+
+def test_tensors_of_two_operands_are_computed_again_for_two_elementwise_readers():
+    x, y, z = torch.randn(3, 90, 100)
+    assert stored(lambda x, y: (lambda v: (v.flip(-1) * 2, v + 1))(x - y), x, y) == 2
+    assert stored(lambda x, y, z: (lambda v: (v.flip(-1) * 2, v + 1))(x - y - z), x, y, z) == 2
+    assert stored(lambda x, y, z: (lambda v: (v.flip(-1), v + 1, v.flip(0)))(x - y - z), x, y, z) == 4
+
+
+def test_expanded_operands_take_no_memory():
+    def shifted(x, y, z):
+        v = x - y + z
+        return v.flip(-1), v + 1, v.flip(0)
+
+    x, row, column = (
+        torch.randn(90, 100),
+        torch.randn(100).expand(90, 100),
+        torch.randn(90, 1).expand(90, 100),
+    )
+    assert stored(shifted, x, row.contiguous(), column.contiguous()) == 4
+    compiled = fi.compile_graph(trace(shifted, x, row, column), (x, row, column), FAST)
+    assert sum(len(kernel.stores) for kernel in kernels(compiled)) == 3
+    assert_equal(compiled(x, row, column), shifted(x, row, column))

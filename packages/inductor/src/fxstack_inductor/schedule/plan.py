@@ -25,6 +25,7 @@ from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import Usage, base_of, choose_inlined, find_usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import drop_copies
+from fxstack_inductor.schedule.fusion.layouts import like_operands
 from fxstack_inductor.schedule.fusion.state import Group, Unit
 from fxstack_inductor.schedule.order.equal_parts import EqualParts, equal_parts, with_copies, without_copies
 from fxstack_inductor.schedule.order.units import in_order
@@ -45,6 +46,8 @@ class Scheduling:
     options: InductorOptions
     usage: Usage | None = None
     """Set by ``find_uses``; None before."""
+    laid_out: frozenset[Node] = frozenset()
+    """Set by ``lay_out_tensors``; empty before."""
     inlined: frozenset[Node] = frozenset()
     """Set by ``inline_tensors``; empty before."""
     fusion: Fusion | None = None
@@ -118,6 +121,21 @@ def find_uses(state: Scheduling) -> Scheduling:
     + # in memory: sum_1__2
     """
     return replace(state, usage=find_usage(state.program))
+
+
+def lay_out_tensors(state: Scheduling) -> Scheduling | NothingToDo:
+    """Give tensors that only kernels of a CPU read the order in memory of their operands, if reductions run along this.
+
+    >>> example("lay_out_tensors", lambda x: x.t().softmax(0))
+    + # order of operands: _softmax__1
+    """
+    # A program of a GPU transposes tiles in its registers.
+    found = [] if state.program.many_threads else list(like_operands(state.uses))
+    for node, layout in found:
+        node.layout = layout
+    if not found:
+        return NothingToDo("no tensor is reduced along the memory of transposed operands")
+    return replace(state, laid_out=frozenset(node for node, _ in found))
 
 
 def inline_tensors(state: Scheduling) -> Scheduling | NothingToDo:
@@ -404,14 +422,15 @@ def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
     return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
 
 
-# The order matters. Usage decides what can be inlined, and fusion sees only tensors that are not inlined. Loops are
-# split before they are ordered, because the parts of a split loop have strides of their own, and merged after that,
-# because only neighbours merge. Names and sizes come last, when the loops are final. The scatter passes work on
-# built kernels: they must know whether a kernel only copies. Launches are combined when it is known which inputs a
-# kernel writes; sums over columns move first, because small kernels wait for others.
+# The order matters. Usage decides what can be inlined, inlining looks at orders in memory, and fusion sees only tensors
+# that are not inlined. Loops are split before they are ordered, because the parts of a split loop have strides of their
+# own, and merged after that, because only neighbours merge. Names and sizes come last, when the loops are final. The
+# scatter passes work on built kernels: they must know whether a kernel only copies. Launches are combined when it is
+# known which inputs a kernel writes; sums over columns move first, because small kernels wait for others.
 SCHEDULE: Final = (
     Pass("set_copies_aside", set_copies_aside),
     Pass("find_uses", find_uses),
+    Pass("lay_out_tensors", lay_out_tensors),
     Pass("inline_tensors", inline_tensors),
     Pass("fuse_tensors", fuse_tensors),
     Pass("order_units", order_units),
@@ -445,6 +464,7 @@ def _usage_lines(state: Scheduling) -> Iterator[str]:
         return
     yield f"read by something: {_names(uses.live)}"
     yield f"in memory: {_names(sorted(uses.required, key=lambda node: node.name))}"
+    yield from (f"order of operands: {node.name}" for node in uses.live if node in state.laid_out)
     yield from (f"inlined: {node.name}" for node in uses.live if node in state.inlined)
     for unit in state.units:
         if isinstance(unit, Group):

@@ -6,6 +6,7 @@ memory: if all its readers are in its own kernel, the tensor stays in registers.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -310,7 +311,9 @@ def _worth_inlining(
     if instead * SMALL > _bytes(node):
         # Recomputation elsewhere would store the tensors read here instead of the tensor itself.
         return False
-    return sum(_bytes(n) for n in cost.reads) <= 2 * _bytes(node)
+    # A core reads memory before it writes it. A reduction may divide its columns by operands that it repeats.
+    pair = len(readers) == 2 and all(isinstance(reader, Pointwise) for _, reader in readers)
+    return sum(map(_memory, cost.reads)) <= (3 if pair and not gpu else 2) * _bytes(node)
 
 
 def _is_long(node: Node) -> bool:
@@ -322,6 +325,13 @@ def _is_long(node: Node) -> bool:
 def _bytes(node: Node) -> int:
     """Return the bytes of a tensor; a guess if its size is known only at run time."""
     return _numel(node) * int(node.dtype.itemsize)
+
+
+def _memory(node: Node) -> int:
+    """Return the bytes of memory of a tensor, in which an expanded dimension takes no place."""
+    stride = node.layout.stride
+    repeated = [size.as_int() for size, step in zip(node.shape, stride, strict=True) if step == 0]
+    return _bytes(node) // math.prod(size or 1 for size in repeated)
 
 
 def _numel(node: Node) -> int:

@@ -65,10 +65,20 @@ def short_rows(kernel: Kernel) -> ShortRows | None:
     buffers = [*(v.buffer for v, _ in found.loads.values()), *(s.buffer for s in found.stores)]
     each = size * found.width(dtypes)
     halves = sum(dtypes[buffer] in HALVES for buffer in buffers)
-    if not found or _lost(analyse(kernel), size, halves) <= TURNED * each:
+    if not found or len(buffers) < _beside(kernel, found):
+        return None
+    if _lost(analyse(kernel), size, halves) <= TURNED * each:
         return None
     block = next((n for n in BLOCKS if n * each <= CACHE), BLOCKS[-1])
     return ShortRows(found, size, block)
+
+
+def _beside(kernel: Kernel, found: Copies) -> int:
+    """Return the number of accesses in the inner loop that are contiguous along an outer loop, which is not that of the rows."""
+    facts, others = analyse(kernel), [loop.var for loop in kernel.outer if loop is not found.row]
+    places = [v.index for k, v in enumerate(kernel.values) if isinstance(v, Load) and facts.inner[k]]
+    places += [store.index for store in kernel.stores if facts.store_inner(store)]
+    return sum(any(place.coefficient(var) == 1 for var in others) for place in places)
 
 
 def _lost(facts: Analysis, size: int, halves: int) -> float:
