@@ -417,11 +417,12 @@ MEASURES = [
     # (2026-11-28), because a limit on all lines set a price on each explanation. Operators that call functions
     # (gradient rules, shared regions, loops in generated code; 2026-11-29) added 5,700 lines; kernels for associative
     # scans, embeddings and batch norms on CUDA, launches of several kernels, and derived loops (2026-11-29) added 905;
-    # dropout in generated CUDA kernels, sums of long rows in one pass and gradients of gradients (2026-11-29) added 1,000.
+    # dropout in generated CUDA kernels, sums of long rows in one pass and gradients of gradients (2026-11-29) added 1,000;
+    # reductions over few columns as long rows (2026-11-30) added 200.
     Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
     Measure("c_files", "C files over 500 lines", 0, long_c_files),
     Measure("c_lines", "lines of C", 6_470, None, lines_of_c),
-    Measure("code", "lines of code, C included", 91_700, None, lambda: lines_of_code() + lines_of_c()),
+    Measure("code", "lines of code, C included", 91_950, None, lambda: lines_of_code() + lines_of_c()),
     Measure("lines", "lines of source, C included", None, None, lambda: lines() + lines_of_c()),
 ]
 
