@@ -53,6 +53,15 @@ def test_points(fn, dtype):
     interleaved(fn, *inputs)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_that_are_no_neighbours(dtype):
+    x, column = X.to(dtype), torch.randn(130, 1).to(dtype)
+    interleaved(lambda x: x.flip(-1) * 2, x)
+    interleaved(lambda x, column: x.roll(3, -1).maximum(column) * 0.5, x.t().contiguous().t(), column)
+    text = check(lambda x: (x.flip(-1), x.roll(3, -1)), x).lowered.c
+    assert "joined0[" not in text
+
+
 def test_results_of_other_types_and_gaps():
     interleaved(lambda x: ((x > 0), x.to(torch.bfloat16) * 2, x.sum(-1)), torch.randn(130, 9)[:, 1:8])
 

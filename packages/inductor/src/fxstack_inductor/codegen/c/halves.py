@@ -112,13 +112,15 @@ def halves(
     outside: Container[int],
     *,
     whole: bool = False,
+    points: int | None = None,
 ) -> Halves:
     """Return the half-precision loads and stores that are contiguous in a loop over ``var``.
 
     ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
-    use. ``whole``: the loop is one vector, and its arrays are registers.
+    use. ``whole``: the loop is one vector, and its arrays are registers. ``points``: how far neighbours go on, if beyond the
+    extent of ``var``.
     """
-    extent = None if var.extent is None else var.extent.as_int()
+    extent = points if points or var.extent is None else var.extent.as_int()
     if extent is not None and extent < MIN_LOOP_POINTS:
         return Halves(var, {}, [])
     values = names.kernel.values

@@ -20,6 +20,7 @@ from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop
 from fxstack_inductor.codegen.c.reductions.short_rows import ShortRowWriter, short_rows
 from fxstack_inductor.codegen.c.reductions.turned import TurnedWriter, turned
 from fxstack_inductor.codegen.c.reductions.variance import in_one_pass
+from fxstack_inductor.codegen.c.reductions.wide_rows import WideColumnWriter, wide_rows
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import parameters
@@ -202,7 +203,9 @@ def _all(condition: str, out: Writer) -> str:
 
 def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
     """Return the code of ``kernel``, written by the method that strategy ``chosen`` names."""
-    writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
+    wide = chosen == "columns" and wide_rows(kernel) is not None
+    kind = WideColumnWriter if wide else WRITERS.get(chosen, FunctionWriter)
+    writer = kind(kernel, grain)
     getattr(writer, chosen)()
     writer.out.conditional = writer.names.conditional
     nothing = _where_nothing_is_done(kernel)

@@ -25,7 +25,7 @@ from fxstack_inductor.ir.kernel import (
     with_expressions,
     with_operands,
 )
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 from fxstack_inductor.schedule.condition_splits import folded
 
 MAX_POINTS = 15
@@ -75,10 +75,21 @@ def unrolled(kernel: Kernel, *, across: bool) -> Kernel:
 
 
 def too_short(kernel: Kernel) -> bool:
-    """Whether the last loop is so short that slow functions of its elements are worth the way through arrays."""
+    """Whether the last loop is so short that what it computes of its elements is worth the way through arrays."""
     size = kernel.outer[-1].extent.as_int() if len(kernel.outer) > 1 else None
-    slow = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in kernel.values)
-    return size is not None and size < VECTOR and slow
+    if size is None or size >= VECTOR:
+        return False
+    computed = [v.op for v in kernel.values if isinstance(v, Compute)]
+    return not EXPENSIVE.isdisjoint(computed) or (bool(computed) and _reads_halves_apart(kernel))
+
+
+def _reads_halves_apart(kernel: Kernel) -> bool:
+    """Whether half-precision elements that the last loop reads are no neighbours: that loop takes them one by one."""
+    var = kernel.outer[-1].var
+    dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
+    halves = (v for v in kernel.values if isinstance(v, Load) and dtypes[v.buffer] in HALF_ROUNDINGS.values())
+    steps = (v.index.coefficient(var) for v in halves if v.mask is None)
+    return any(step is None or step.as_int() not in {0, 1} for step in steps)
 
 
 class _Unroller:

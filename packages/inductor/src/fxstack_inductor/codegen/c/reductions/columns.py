@@ -55,6 +55,8 @@ class ColumnWriter(FunctionWriter):
         super().__init__(kernel, grain)
         self.most = MAX_TILE_COLUMNS
         """The most columns of a tile."""
+        self.widest = MAX_TILE_COLUMNS
+        """The columns in a row of kept values."""
         self.column_scans = ScanText(kernel, self.names, MAX_TILE_COLUMNS)
         self.copies: Copies | None = None
         """The accesses along the inner loops."""
@@ -128,9 +130,9 @@ class ColumnWriter(FunctionWriter):
 
     def _tile(self, column: Loop, rows: int | None, widest: int) -> None:
         """Write the passes over a tile of ``width`` columns, at most ``widest``."""
-        self.out.write_lines(
-            f"{REGISTER[self.kernel.values[k].dtype]} kept{k}[{rows}][{widest}];" for k in sorted(self.kept)
-        )
+        self.widest = widest
+        kept = ((k, REGISTER[self.kernel.values[k].dtype]) for k in sorted(self.kept))
+        self.out.write_lines(f"{kind} kept{k}[{rows} * {widest}];" for k, kind in kept)
         first = first_passes(self.facts)
         for stage in range(self.facts.last_stage + 1):
             self.ready = frozenset(k for k in (*self.kept, *self.stored) if first[k] < stage)
@@ -197,24 +199,26 @@ class ColumnWriter(FunctionWriter):
             self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
         self.out.write_lines(self.column_scans.declare(self._scans(0, reduces, stores)))
         if few:
-            *first, last = self.kernel.inner
-            self._open_loops(first)
-            self._rows(("0", c_index(last.extent)), column, reduces, stores, "sum")
-            self.out.close(len(first))
+            self._few_rows(column, reduces, stores)
         else:
-            self._column_blocks(column, reduces, stores)
+            self._column_blocks(column, reduces, stores, BLOCK_ROWS)
 
-    def _column_blocks(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
-        """Sum rows in blocks; add the block sums to sums of twice the precision."""
+    def _few_rows(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
+        """Write the loops over rows that need no blocks."""
+        *first, last = self.kernel.inner
+        self._open_loops(first)
+        self._rows(("0", c_index(last.extent)), column, reduces, stores, "sum")
+        self.out.close(len(first))
+
+    def _column_blocks(self, column: Loop, reduces: list[int], stores: list[Store], most: int) -> None:
+        """Sum rows in blocks of at most ``most`` of the first inner loop; add the block sums to sums of twice the precision."""
         first, *rest = self.kernel.inner
         size = c_index(first.extent)
         for k in reduces:
             self.out.line(f"{self._accumulator(k).register} part{k}[{self.most}];")
-        self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK_ROWS})")
-        self.out.line(f"const int64_t stop = {size} - block < {BLOCK_ROWS} ? {size} : block + {BLOCK_ROWS};")
-        for k in reduces:
-            identity = self._accumulator(k).identity
-            self.out.line(f"for (int64_t j = 0; j < width; j++) part{k}[j] = {identity};")
+        self.out.open(f"for (int64_t block = 0; block < {size}; block += {most})")
+        self.out.line(f"const int64_t stop = {size} - block < {most} ? {size} : block + {most};")
+        self._begin_block(reduces)
         if rest:
             self.out.open(for_head(first.var.name, "block", "stop"))
             self._open_loops(rest[:-1])
@@ -222,10 +226,21 @@ class ColumnWriter(FunctionWriter):
             self.out.close(len(rest))
         else:
             self._rows(("block", "stop"), column, reduces, stores, "part")
+        self._end_block(reduces)
+        self.out.close()
+
+    def _begin_block(self, reduces: list[int]) -> None:
+        """Set the partial results of a block to the neutral elements."""
+        for k in reduces:
+            self.out.line(
+                f"for (int64_t j = 0; j < width; j++) part{k}[j] = {self._accumulator(k).identity};"
+            )
+
+    def _end_block(self, reduces: list[int]) -> None:
+        """Take the partial results of a block into the results."""
         for k in reduces:
             step = self._accumulator(k).step.format(acc=f"sum{k}[j]", x=f"part{k}[j]")
             self.out.line(f"for (int64_t j = 0; j < width; j++) {step}")
-        self.out.close()
 
     def _rows(
         self, span: tuple[str, str], column: Loop, reduces: list[int], stores: list[Store], target: str
@@ -321,4 +336,4 @@ class ColumnWriter(FunctionWriter):
         if (store := self.stored.get(k)) is not None:
             element = self.names.element(store.buffer, store.index)
             return c_ops.load(element, self.names.dtypes[store.buffer])
-        return f"kept{k}[{row_number(self.kernel.inner)}][j]"
+        return f"kept{k}[({row_number(self.kernel.inner)}) * {self.widest} + j]"
