@@ -40,6 +40,12 @@ def test_the_last_rows_of_slow_functions(count, dtype):
     torch.testing.assert_close([a.double() for a in got], [*want], rtol=5e-3, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("columns", [17, 24, 28, 31])
+def test_few_rows_of_more_columns_than_a_vector(columns, dtype):
+    wide(lambda x: (x * x.square().mean(1, keepdim=True)).exp(), rows(5, 12, columns, dtype=dtype) / 4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
 def test_rows_of_wide_elements(dtype):
     x = rows(300, 7, dtype=dtype)

@@ -124,7 +124,7 @@ class FunctionWriter(LoopWriter):
     def _walk(self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]) -> None:
         """Write the last loop of a pass, or the part of the loop in one block."""
         last = self.kernel.inner[-1]
-        name, span, prefix = last.var.name, ("0", c_index(last.extent)), "v"
+        span, prefix = ("0", c_index(last.extent)), "v"
         if self._blocked(reduces):
             span, prefix = ("block", "stop"), "part"
         scans = self._scans(stage, reduces, stores)
@@ -165,9 +165,7 @@ class FunctionWriter(LoopWriter):
                     self.out.line(f"const int64_t {last.var.name} = at + j;")
                     self._inner_body(stage, stores, steps)
 
-    def _halves(
-        self, stage: int, reduces: list[int], stores: list[Store], *, whole: bool = False
-    ) -> Halves:
+    def _halves(self, stage: int, reduces: list[int], stores: list[Store], *, whole: bool = False) -> Halves:
         """Return the half-precision loads and stores along the last loop of a pass."""
         saved = {k for k in self.saved if self._saved_before(k, stage)}
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]

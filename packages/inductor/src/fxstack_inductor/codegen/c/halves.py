@@ -2,8 +2,9 @@
 
 Processors convert sixteen halves in one instruction, but GCC cannot vectorise to it (``f16_load`` and
 ``f16_store`` are a dozen integer instructions each); ``read_f16`` and ``write_f16`` of ``prelude.h`` use the
-instruction. ``read_bf16`` and ``write_bf16`` are vectors as long as the loop's, so that no vector is read from two. A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors; with the
-arrays, the loop between uses floats alone. No instruction takes 16-bit elements from places apart, so that a loop
+instruction. ``read_bf16`` and ``write_bf16`` are vectors as long as the loop's, so that no vector is read from two.
+A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors; with the arrays, the loop between
+uses floats alone. No instruction takes 16-bit elements from places apart, so that a loop
 with one such read would be no vector loop: the read gets a loop of its own.
 """
 

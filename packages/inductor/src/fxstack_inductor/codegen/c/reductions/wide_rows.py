@@ -177,6 +177,9 @@ class WideColumnWriter(ColumnWriter):
         self.vectors.update({k: f"repeated{k}" for k in found})
         self.names.finished.update(found)
 
+    def _short(self, column: Loop, rows: int | None) -> bool:
+        return False  # a tile has all columns
+
     def _few_rows(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         self._column_blocks(column, reduces, stores, BLOCK_ROWS)
 
