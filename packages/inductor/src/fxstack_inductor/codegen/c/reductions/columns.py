@@ -51,6 +51,9 @@ BLOCK_ROWS = 256
 class ColumnWriter(FunctionWriter):
     """Writes the body of one function that reduces across memory."""
 
+    ALL_COLUMNS = False
+    """Whether a tile has all columns, also where they are few."""
+
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
         self.most = MAX_TILE_COLUMNS
@@ -80,7 +83,7 @@ class ColumnWriter(FunctionWriter):
         if self.copies or across:
             most = self.most = PIECE
         widest = min(most, column.extent.as_int() or most)
-        if not self.copies and across is None and self._short(column, rows):
+        if not self.copies and across is None and not self.ALL_COLUMNS and self._short(column, rows):
             opened, widest = self._open_short(others, column), VECTOR
         elif across is None:
             opened = self._open_columns(ranges(others), column, most)

@@ -149,6 +149,8 @@ def sources(
 class WideColumnWriter(ColumnWriter):
     """Writes the body of one function that reduces across memory over few columns."""
 
+    ALL_COLUMNS = True
+
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
         plan = wide_rows(kernel)
@@ -176,9 +178,6 @@ class WideColumnWriter(ColumnWriter):
             )
         self.vectors.update({k: f"repeated{k}" for k in found})
         self.names.finished.update(found)
-
-    def _short(self, column: Loop, rows: int | None) -> bool:
-        return False  # a tile has all columns
 
     def _few_rows(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         self._column_blocks(column, reduces, stores, BLOCK_ROWS)
