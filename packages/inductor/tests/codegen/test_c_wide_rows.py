@@ -132,3 +132,10 @@ def test_a_bad_index_is_an_error():
     index[150] = 9
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         compiled(rows(200, 7), torch.randn(9), index)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("columns", [9, 15])
+def test_kept_values_have_room_for_whole_vectors(columns, dtype):
+    compiled = wide(lambda x: x.softmax(1), rows(3, 9, columns, dtype=dtype))
+    assert f"[9 * {columns} + 15];" in compiled.lowered.c

@@ -12,6 +12,7 @@ from fxstack_inductor.codegen.c.pointwise.interleaved import InterleavedWriter, 
 from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
 from fxstack_inductor.codegen.c.pointwise.tiles import TileWriter, crosses
 from fxstack_inductor.codegen.c.pointwise.unrolled import too_short, unrolled
+from fxstack_inductor.codegen.c.pointwise.wide_points import WidePointsWriter, wide_points
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import copies, worthwhile
@@ -24,7 +25,7 @@ from fxstack_inductor.codegen.c.reductions.wide_rows import WideColumnWriter, wi
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import parameters
-from fxstack_inductor.codegen.c.threads import KERNEL, definition, either, threaded, work_condition
+from fxstack_inductor.codegen.c.threads import KERNEL, definition, either, team, threaded, work_condition
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var, product
@@ -41,7 +42,7 @@ MIN_TEAM_POINTS = 1 << 14
 def strategy(kernel: Kernel) -> str:
     """Return the name of the loop structure.
 
-    ``points``: no inner loops; ``tiles``: no inner loops, but some memory lies across the last loop;
+    ``points``: no inner loops; ``wide_points``: no inner loops, and short rows without gaps; ``tiles``: no inner loops, but some memory lies across the last loop;
     ``rows``: the inner loops run along memory; ``columns``: the inner loops run across memory; ``whole``: few
     outer points, and threads share the inner loops; ``scatter``: stores may collide, and the inner loops keep
     their order; ``checks``: nothing is written.
@@ -51,6 +52,8 @@ def strategy(kernel: Kernel) -> str:
     if kernel.scatters:
         return "scatter"
     if not kernel.inner:
+        if wide_points(kernel) is not None:
+            return "wide_points"
         if interleaved(kernel):
             return "interleaved"
         return "tiles" if crosses(kernel) else "points"
@@ -140,8 +143,9 @@ def _steps_less(index: Expr, var: Var, other: Var) -> bool:
 
 def function_text(kernel: Kernel, grain: int) -> str:
     """Return the C definition of ``kernel`` as function ``KERNEL``; ``c_source`` calls this for each kernel."""
-    kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
-    kernel = in_one_pass(along_far_reads(_with_long_columns(kernel)))
+    if strategy(kernel) != "wide_points":
+        kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
+        kernel = in_one_pass(along_far_reads(_with_long_columns(kernel)))
     text, conditional = _function_text(kernel, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
@@ -191,6 +195,12 @@ def _function_text(kernel: Kernel, grain: int) -> tuple[str, set[int]]:
         text = either(head, _all(condition, out), out.lines, alone.lines)
         return "\n".join([*out.functions, text]), out.conditional | alone.conditional
     out = _written(chosen, kernel, grain)
+    if chosen == "wide_points" and not out.shared and condition is not None:
+        many = _written("points", kernel, grain)
+        if many.shared:
+            part, start = team(f"{KERNEL}_part", parameters(kernel)[:-1], many.lines)
+            text = either(head, _all(condition, many), [*many.first, f"  {start}"], out.lines)
+            return f"{part}\n{text}", out.conditional | many.conditional
     if out.shared and condition is not None:
         return threaded(head, _all(condition, out), out.first, out.lines), out.conditional
     return definition(head, [*out.first, *out.lines]), out.conditional
@@ -224,6 +234,7 @@ def _where_nothing_is_done(kernel: Kernel) -> list[str]:
 WRITERS: dict[str, type[LoopWriter]] = {
     "columns": ColumnWriter,
     "points": PointsWriter,
+    "wide_points": WidePointsWriter,
     "tiles": TileWriter,
     "scatter": ScatterWriter,
     "checks": ScatterWriter,

@@ -53,6 +53,8 @@ class ColumnWriter(FunctionWriter):
 
     ALL_COLUMNS = False
     """Whether a tile has all columns, also where they are few."""
+    BEYOND = 0
+    """How many elements behind the last row of kept values a vector may write."""
 
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
@@ -135,7 +137,7 @@ class ColumnWriter(FunctionWriter):
         """Write the passes over a tile of ``width`` columns, at most ``widest``."""
         self.widest = widest
         kept = ((k, REGISTER[self.kernel.values[k].dtype]) for k in sorted(self.kept))
-        self.out.write_lines(f"{kind} kept{k}[{rows} * {widest}];" for k, kind in kept)
+        self.out.write_lines(f"{kind} kept{k}[{rows} * {widest} + {self.BEYOND}];" for k, kind in kept)
         first = first_passes(self.facts)
         for stage in range(self.facts.last_stage + 1):
             self.ready = frozenset(k for k in (*self.kept, *self.stored) if first[k] < stage)

@@ -150,6 +150,7 @@ class WideColumnWriter(ColumnWriter):
     """Writes the body of one function that reduces across memory over few columns."""
 
     ALL_COLUMNS = True
+    BEYOND = VECTOR - 1
 
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
