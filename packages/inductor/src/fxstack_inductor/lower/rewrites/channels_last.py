@@ -124,10 +124,6 @@ def _is_channels_last(value: torch.Tensor) -> bool:
     return bool(value.is_contiguous(memory_format=torch.channels_last))
 
 
-def _is_dense(value: torch.Tensor) -> bool:
-    return value.is_contiguous() or _is_channels_last(value)
-
-
 def _touched(node: FxNode) -> int:
     """Return the number of elements of the operands and results of a convolution."""
     values = [*(operand.meta["val"] for operand in node.args[:2]), *_tensors(node.meta["val"])]
@@ -260,8 +256,8 @@ class _Conversion:
 
     def _copy(self, node: FxNode, name: str, memory_format: torch.memory_format) -> FxNode:
         value = node.meta["val"]
-        # Of an image with gaps, a convolution makes a copy anyway.
-        if node.name not in self._constant and _is_dense(value):
+        # Of an image with gaps in its rows, a convolution makes a copy anyway.
+        if node.name not in self._constant and 1 in value.stride():
             self._copied += value.numel() * (self._fused if _is_pointwise(node) else 1)
         copy = self._call(f"{node.name}_{name}", aten.clone.default, node, memory_format=memory_format)
         copy.meta = dict(node.meta)
