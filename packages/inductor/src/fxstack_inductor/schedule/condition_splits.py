@@ -88,9 +88,11 @@ def assume(kernel: Kernel, position: int, *, holds: bool) -> Kernel:
     """
     fixed = _substitute(kernel, {}, {position: TRUE if holds else FALSE})
     value = kernel.values[position]
-    for loop in kernel.outer if isinstance(value, Compute) and value.op in COMPARISONS else ():
-        left, right = (_as_indices(kernel.values[k]) for k in value.args)
-        cuts = list(_changes(value.op, left[0] - right[0], loop.var)) if left and right else []
+    if not isinstance(value, Compute) or value.op not in COMPARISONS:
+        return fixed
+    left, right = (_as_indices(kernel.values[k]) for k in value.args)
+    for loop in kernel.outer if left and right else ():
+        cuts = list(_changes(value.op, left[0] - right[0], loop.var))
         if len(cuts) == 1 and 0 < cuts[0] < (loop.extent.as_int() or 0):
             last = (left[0] - right[0]).subs({loop.var: integer(cuts[0] - 1)}).as_int() or 0
             fixed = _part(fixed, loop, 0, cuts[0]) if getattr(operator, value.op)(last, 0) == holds else fixed

@@ -42,10 +42,10 @@ MIN_TEAM_POINTS = 1 << 14
 def strategy(kernel: Kernel) -> str:
     """Return the name of the loop structure.
 
-    ``points``: no inner loops; ``wide_points``: no inner loops, and short rows without gaps; ``tiles``: no inner loops, but some memory lies across the last loop;
-    ``rows``: the inner loops run along memory; ``columns``: the inner loops run across memory; ``whole``: few
-    outer points, and threads share the inner loops; ``scatter``: stores may collide, and the inner loops keep
-    their order; ``checks``: nothing is written.
+    ``points``: no inner loops; ``wide_points``: no inner loops, and short rows without gaps; ``tiles``: no inner
+    loops, but some memory lies across the last loop; ``rows``: the inner loops run along memory; ``columns``: the
+    inner loops run across memory; ``whole``: few outer points, and threads share the inner loops; ``scatter``:
+    stores may collide, and the inner loops keep their order; ``checks``: nothing is written.
     """
     if kernel.only_checks:
         return "checks"

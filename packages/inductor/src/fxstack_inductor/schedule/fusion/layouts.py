@@ -34,9 +34,10 @@ def like_operands(usage: Usage) -> Iterator[tuple[Computed, Layout]]:
 def _order_of(read: Read, node: Pointwise, chosen: Mapping[Node, Layout]) -> tuple[int, ...]:
     """Return the dimensions of ``node`` in the order in which they lie in the memory of an operand; empty if one does not."""
     strides = chosen.get(read.node, read.node.layout).stride
-    if not all(isinstance(coord, Expr) for coord in read.coords):
+    coords = [coord for coord in read.coords if isinstance(coord, Expr)]
+    if len(coords) != len(read.coords):
         return ()
-    place = sum((c * s for c, s in zip(read.coords, strides, strict=True)), ZERO)  # type: ignore[operator]
+    place = sum((c * s for c, s in zip(coords, strides, strict=True)), ZERO)
     variables = {dim: var for dim, e in enumerate(node.index) if node.shape[dim] != 1 and (var := e.as_var())}
     steps = {dim: place.coefficient(var) for dim, var in variables.items()}
     known = {dim: number for dim, step in steps.items() if step is not None and (number := step.as_int())}
