@@ -7,7 +7,8 @@ kernel had. Rows of few elements need neither sums across the lanes of a vector 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from functools import reduce
+from itertools import product, zip_longest
 
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.bounds import VarKind
@@ -134,10 +135,17 @@ class _Unroller:
         elements = [places[value.args[0]] for places in self.places]
         if value.op in FIRST:
             elements.insert(0, self._add(Constant(FIRST[value.op], value.dtype)))
-        result = elements[0]
-        for element in elements[1:]:
-            result = self._add(Compute(STEPS[value.op], (result, element), value.dtype))
-        return result
+        if value.op in {"max", "min"}:
+            # GCC's time grows with a power of the longest chain of extremes: an extreme uses its first operand four times.
+            while len(elements) > 1:
+                pairs = zip_longest(elements[::2], elements[1::2])
+                elements = [a if b is None else self._step(value, a, b) for a, b in pairs]
+            return elements[0]
+        return reduce(lambda result, element: self._step(value, result, element), elements)
+
+    def _step(self, value: Reduce, left: int, right: int) -> int:
+        """Append the combination of two partial results; return its position."""
+        return self._add(Compute(STEPS[value.op], (left, right), value.dtype))
 
     def _copy(self, value: Value, at: int) -> Value:
         """Return ``value`` at the inner point ``at``."""
