@@ -250,6 +250,11 @@ class Kernel:
         return frozenset(own).union(*(part.read for part in self.parts))
 
     @cached_property
+    def repeatable(self) -> bool:
+        """Whether a point may be computed twice: no store combines, and no load reads what the kernel writes."""
+        return not self.scatters and self.read.isdisjoint(self.written)
+
+    @cached_property
     def checked(self) -> bool:
         """Whether the kernel takes the error flag as an argument: it checks indices, or stops after a bad one."""
         return self.guarded or any(isinstance(v, Check) and not v.done for v in self.values)

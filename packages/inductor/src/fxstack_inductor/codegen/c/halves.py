@@ -25,7 +25,7 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 RUN = 512
 """Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""
 VECTOR = 16
-"""The arrays' lengths are multiples of this: conversions fill whole vectors."""
+"""Lanes of a vector of floats. The lengths of arrays are multiples of this: conversions fill whole vectors."""
 NEAR = 4
 """Elements further apart than this are read one by one."""
 MIN_LOOP_POINTS = 8

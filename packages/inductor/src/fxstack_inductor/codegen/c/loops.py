@@ -221,10 +221,9 @@ class LoopWriter:
         """
         size = loop.extent.as_int() or 0
         points = next((n for n in WHOLE if n <= size), 0)
-        plain = not any(s.op for s in self.kernel.stores) and self.kernel.read.isdisjoint(self.kernel.written)
         work = sum(isinstance(self.kernel.values[k], Compute) for k in inside)
         few = size < SHORT_LOOP and size % max(points, 1) > 0
-        return points if plain and few and work * (size % points) >= MUCH_OF_REST else None
+        return points if self.kernel.repeatable and few and work * (size % points) >= MUCH_OF_REST else None
 
     def _padded(self, loop: Loop, conversions: Halves, inside: Iterable[int]) -> int | None:
         """Return the points of whole vectors of a short loop that reads and writes arrays on the stack alone."""

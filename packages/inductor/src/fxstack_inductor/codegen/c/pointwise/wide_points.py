@@ -21,13 +21,7 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 def wide_points(kernel: Kernel) -> Kernel | None:
     """Return a kernel of points with its rows as inner loop, if its last loop has few columns and long rows hold them."""
     checks = any(isinstance(v, Check) for v in kernel.values)
-    if (
-        kernel.inner
-        or len(kernel.outer) < 2
-        or checks
-        or any(s.op for s in kernel.stores)
-        or not _pays(kernel)
-    ):
+    if kernel.inner or len(kernel.outer) < 2 or checks or kernel.scatters or not _pays(kernel):
         return None
     *others, row, column = kernel.outer
     moved = replace(kernel, outer=(*others, column), inner=(row,))

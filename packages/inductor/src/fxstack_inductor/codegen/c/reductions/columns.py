@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.c.function import FunctionWriter
-from fxstack_inductor.codegen.c.halves import halves
+from fxstack_inductor.codegen.c.halves import VECTOR, halves
 from fxstack_inductor.codegen.c.loops import PIECE
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
@@ -40,8 +40,6 @@ SIDES = (64, 32, 16)
 """Numbers of rows that are copied at once, largest first."""
 COPIED = 1 << 15
 """The most bytes of these copies: a first-level cache."""
-VECTOR = 16
-"""The columns of a vector, where columns are few."""
 SHORT = 1 << 15
 """The most bytes of all rows of a few columns: a first-level cache."""
 BLOCK_ROWS = 256
@@ -100,12 +98,11 @@ class ColumnWriter(FunctionWriter):
         A kernel that reads what it writes has no vectors that overlap: it would read the results of the first of the two.
         """
         size, kernel = column.extent.as_int() or 0, self.kernel
-        plain = not any(s.op for s in kernel.stores) and kernel.read.isdisjoint(kernel.written)
         each = sum(ref.dtype.itemsize for ref in kernel.buffers)
         fits = rows is not None and rows * size * each <= SHORT
         if not fits or not beside(kernel, range(len(kernel.values)), column.var):
             return False
-        return VECTOR < size <= PIECE and (plain or size % VECTOR == 0)
+        return VECTOR < size <= PIECE and (kernel.repeatable or size % VECTOR == 0)
 
     def _open_short(self, others: Sequence[Loop], column: Loop) -> int:
         """Open the loop over vectors of few columns, of which the last two may overlap; return the number of opened loops.

@@ -126,8 +126,7 @@ def width_with_rest(kernel: Kernel, computed: Sequence[int]) -> int | None:
         return None  # the flag of a check is folded after each step
     if not beside(kernel, computed, kernel.inner[-1].var):
         return None
-    plain = not any(s.op for s in kernel.stores) and kernel.read.isdisjoint(kernel.written)
-    fit = [w for w in WIDTHS if least <= w <= size < LONG] if plain else []
+    fit = [w for w in WIDTHS if least <= w <= size < LONG] if kernel.repeatable else []
     return next((w for w in fit if w * STEPS_OF_REST <= size), fit[-1] if fit else None)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fxstack_inductor.codegen.c.halves import Halves, halves
+from fxstack_inductor.codegen.c.halves import VECTOR, Halves, halves
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import for_head
 from fxstack_inductor.codegen.c.reductions.columns import BLOCK_ROWS, ColumnWriter
@@ -31,8 +31,6 @@ from fxstack_inductor.ir.kernel import (
 )
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
-VECTOR = 16
-"""Lanes of a vector: rows of whole vectors need no others beside them."""
 MOST_BYTES = 128
 """Rows of this size, in registers, have two whole vectors beside a rest."""
 WORD = 4
@@ -99,7 +97,7 @@ def _fits(kernel: Kernel, plan: WideRows) -> bool:
     """Whether each access is to neighbours in a long row, or is the same in all rows, or in all columns."""
     facts = analyse(kernel)
     stored = (s for s in kernel.stores if facts.store_inner(s))
-    if not kernel.read.isdisjoint(kernel.written) or not all(_neighbours(kernel, s.index) for s in stored):
+    if not kernel.repeatable or not all(_neighbours(kernel, s.index) for s in stored):
         return False
     for k, value in enumerate(kernel.values):
         if isinstance(value, Reduce) and value.dtype is torch.bool:
