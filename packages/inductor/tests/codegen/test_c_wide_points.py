@@ -67,3 +67,19 @@ def test_threads_share_rows_where_blocks_of_rows_share_cache_lines():
     one = check(lambda x, y: x.exp() * y, x, middle, options=OPTIONS).lowered.c
     assert "_alone(" in one and "GOMP_parallel(kernel_0_part_member" in one
     assert strategies(lambda x, y: x.log1p() * y, x.abs(), middle) == ["points"]
+
+
+COPIES = [
+    lambda x, row, column: row.expand_as(x).clone(),
+    lambda x, row, column: column.expand_as(x).clone(),
+    lambda x, row, column: column.float().expand_as(x).to(column.dtype),
+    lambda x, row, column: (row.expand_as(x).clone(), x * row + column),
+    lambda x, row, column: ((x + column).exp().sum(0), column.expand_as(x).clone(), x * row),
+    lambda x, row, column: (x.clone(), x + column),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("fn", COPIES)
+def test_copies_of_rows_and_columns(fn, dtype):
+    check(fn, *operands(130, 7, dtype=dtype)[:3])

@@ -113,5 +113,5 @@ def test_lines_that_cannot_share_a_loop_take_linear_time(monkeypatch):
         )
         return sum(seen)
 
-    small, large = looked_at(100), looked_at(200)
+    small, large = looked_at(400), looked_at(800)
     assert 0 < large < 2.5 * small

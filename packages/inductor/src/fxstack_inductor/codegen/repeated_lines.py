@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 MIN_REPETITIONS = 8
@@ -31,6 +32,8 @@ TOKEN = re.compile(
     r"|(?P<number>(?:0|[1-9]\d{0,17})(?![\w.]))"
     r"|(?P<other>0[xX][0-9a-fA-F.]+(?:[pP][-+]?\d+)?\w*|\d[\w.]*(?:(?<=[eE])[-+]\d+)?)"
 )
+WORDS = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.]+')
+"""Everything in which lines of one form may differ, and more."""
 DECLARED = re.compile(r"\s*(?:void\*|fx_number|int64_t|int32_t|double) (\w+)(?: =|;)")
 """A line that declares a variable of the function."""
 FIXED = re.compile(
@@ -64,31 +67,42 @@ class Line:
 
 def with_loops(lines: Sequence[str]) -> list[str]:
     """Return the statements ``lines``, with loops in place of repeated lines."""
-    if len(lines) < MIN_LINES:
-        return list(lines)
-    return _Roller(lines).run()
+    outlines = [WORDS.sub("", line) for line in lines]
+    counts = Counter(outlines)
+    frequent = [counts[outline] >= MIN_REPETITIONS for outline in outlines]
+    return _Roller(lines, frequent).run() if sum(frequent) >= MIN_LINES else list(lines)
 
 
 class _Roller:
-    """Finds repeated lines, and writes the loops."""
+    """Finds repeated lines, and writes the loops. Only those of ``lines`` that are ``frequent`` may repeat."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[str], frequent: Sequence[bool]) -> None:
         self.texts = lines
+        self.lines: dict[int, Line] = {}
         declared = [(match[1], place) for place, line in enumerate(lines) if (match := DECLARED.match(line))]
         counts = Counter(name for name, _ in declared)
         self.declared = {name: place for name, place in declared if counts[name] == 1}
         """The places of declarations. A name that several blocks declare is no variable of the function."""
-        self.lines = [self._pieces(line) for line in lines]
         numbers: dict[object, int] = {}
-        self.forms = [numbers.setdefault(line.form, len(numbers)) for line in self.lines]
+        forms = [self.line(place).form if often else place for place, often in enumerate(frequent)]
+        self.forms = [numbers.setdefault(form, len(numbers)) for form in forms]
         self.braces: dict[int, tuple[int, int]] = {}
         """By form: the number of blocks that a line leaves open, and the least number within it."""
-        self.last_use: dict[str, int] = {}
-        for place, pieces in enumerate(self.lines):
-            self.last_use.update({token: place for kind, token in pieces.tokens if kind == "variable"})
         self.places: dict[int, list[int]] = defaultdict(list)
         for place, form in enumerate(self.forms):
             self.places[form].append(place)
+
+    @cached_property
+    def last_use(self) -> dict[str, int]:
+        """The place of the last line that uses a variable."""
+        tokens = ((place, token) for place in range(len(self.texts)) for token in self.line(place).tokens)
+        return {token: place for place, (kind, token) in tokens if kind == "variable"}
+
+    def line(self, place: int) -> Line:
+        """Return a line in pieces."""
+        if place not in self.lines:
+            self.lines[place] = self._pieces(self.texts[place])
+        return self.lines[place]
 
     def _pieces(self, line: str) -> Line:
         """Split a line. Only numbers, texts, tables and declared variables are tokens."""
@@ -109,7 +123,7 @@ class _Roller:
         """Return all lines, with loops."""
         written: list[str] = []
         place = 0
-        while place < len(self.lines):
+        while place < len(self.texts):
             found = self._loop_at(place)
             if found is None:
                 written.append(self.texts[place])
@@ -123,8 +137,15 @@ class _Roller:
         """Return the loop over the lines from ``start`` on, and the place behind these lines; None if they do not repeat."""
         same, forms = self.places[self.forms[start]], self.forms
         following = bisect_right(same, start)
+        if len(same) - following < MIN_REPETITIONS - 1:
+            return None
         for other in same[following : following + MAX_TRIALS]:
             period = other - start
+            least = start + (MIN_REPETITIONS - 1) * period
+            if least >= len(forms):
+                return None
+            if forms[least] != forms[start]:
+                continue
             if forms[start:other] != forms[other : other + period] or not self._is_closed(start, period):
                 continue
             count = self._usable(start, period)
@@ -171,7 +192,7 @@ class _Roller:
         """
         end = start + period
         scope: list[object] = []
-        for line in self.lines[start:end]:
+        for line in map(self.line, range(start, end)):
             for kind, token in line.tokens:
                 if kind != "variable":
                     continue
@@ -187,12 +208,12 @@ class _Roller:
         tables: dict[tuple[str, ...], str] = {}
         body = []
         for place in range(start, start + period):
-            rows = [self.lines[place + number * period].tokens for number in range(count)]
+            rows = [self.line(place + number * period).tokens for number in range(count)]
             tokens = []
             for column in zip(*rows, strict=True):
                 kind, values = column[0][0], tuple([token for _, token in column])
                 tokens.append(values[0] if kind == "variable" else _value(kind, values, tables))
-            body.append(self.lines[place].printed(tokens))
+            body.append(self.line(place).printed(tokens))
         declarations = [
             f"static {TYPES[kind]} {name}[] = {{{', '.join(values)}}};"
             for (kind, *values), name in tables.items()

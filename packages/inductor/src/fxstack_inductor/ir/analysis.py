@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fxstack_inductor.ir.expr import Var
-from fxstack_inductor.ir.kernel import CENTRED, Kernel, Loop, Reduce, Scan, Store, index_variables, operands
+from fxstack_inductor.ir.kernel import (
+    CENTRED,
+    Kernel,
+    Loop,
+    Reduce,
+    Scan,
+    Store,
+    index_variables,
+    once_per_kernel,
+    operands,
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,7 @@ class Analysis:
         return varying
 
 
+@once_per_kernel
 def analyse(kernel: Kernel) -> Analysis:
     """Return levels and passes of ``kernel``; code generators call it before they write loops."""
     inner: list[bool] = []

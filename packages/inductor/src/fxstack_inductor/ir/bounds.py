@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import partial, reduce
+from operator import add
 
 Bounds = tuple[int | None, int | None]
 """Inclusive lower and upper bound; None if unknown."""
@@ -32,6 +34,17 @@ def multiplied(factors: Sequence[Bounds]) -> Bounds:
         low *= a
         high = None if high is None or b is None else high * b
     return low, high
+
+
+def combined(function: Callable[[int, int], int], left: Bounds, right: Bounds) -> Bounds:
+    """Return the bounds of ``function``, which does not decrease in an operand."""
+    low, high = (None if a is None or b is None else function(a, b) for a, b in zip(left, right, strict=True))
+    return low, high
+
+
+def added(terms: Iterable[Bounds]) -> Bounds:
+    """Return the bounds of a sum."""
+    return reduce(partial(combined, add), terms, (0, 0))
 
 
 def scaled(bounds: Bounds, scale: int) -> Bounds:

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache, reduce
 from math import gcd
 from operator import attrgetter, mul
 
-from fxstack_inductor.ir.bounds import Bounds, VarKind, multiplied, scaled
+from fxstack_inductor.ir.bounds import Bounds, VarKind, added, combined, multiplied, scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,8 @@ class Extremum:
         return f"{self.name}({self.left}, {self.right})"
 
     def bounds(self) -> Bounds:
-        (la, ha), (lb, hb) = self.left.bounds(), self.right.bounds()
         pick = max if self.name == "max" else min
-        low = None if la is None or lb is None else pick(la, lb)
-        high = None if ha is None or hb is None else pick(ha, hb)
-        return low, high
+        return combined(pick, self.left.bounds(), self.right.bounds())
 
 
 Atom = Var | FloorDiv | Mod | Extremum
@@ -228,13 +225,7 @@ class Expr:
 
     def bounds(self) -> Bounds:
         """Return bounds of the value, as the sum of the bounds of its terms."""
-        low: int | None = 0
-        high: int | None = 0
-        for monomial, coefficient in self.terms:
-            a, b = scaled(multiplied([atom.bounds() for atom in monomial]), coefficient)
-            low = None if low is None or a is None else low + a
-            high = None if high is None or b is None else high + b
-        return low, high
+        return added(scaled(multiplied([atom.bounds() for atom in m]), c) for m, c in self.terms)
 
     def is_positive(self) -> bool:
         low = self.bounds()[0]
@@ -242,6 +233,17 @@ class Expr:
 
     def coefficient(self, var: Var) -> Expr | None:
         """Return the coefficient of ``var`` if the expression is linear in ``var``, else None."""
+        if var not in self.variables:
+            return ZERO
+        if var not in self._coefficients:
+            self._coefficients[var] = self._coefficient(var)
+        return self._coefficients[var]
+
+    @cached_property
+    def _coefficients(self) -> dict[Var, Expr | None]:
+        return {}
+
+    def _coefficient(self, var: Var) -> Expr | None:
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
             rest = [atom for atom in monomial if atom != var]
@@ -378,8 +380,7 @@ def _remove(monomial: Monomial, part: Monomial) -> Monomial | None:
 
 def in_range(value: Expr, size: Expr) -> bool:
     """Whether ``0 <= value < size`` is certain."""
-    var = value.as_var()
-    if var is not None and var.extent == size:
+    if (var := value.as_var()) is not None and var.extent == size:
         return True
     low, high = value.bounds()
     if low is None or low < 0:

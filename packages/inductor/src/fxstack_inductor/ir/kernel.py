@@ -17,12 +17,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from types import MappingProxyType
+from typing import TypeVar, cast
 
 import torch
 
 from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.nodes import HALF_DTYPES
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,18 @@ class Kernel:
         return not self.scatters and self.read.isdisjoint(self.written)
 
     @cached_property
+    def copied(self) -> frozenset[Store]:
+        """The stores that copy half-precision numbers as bits: conversion is slower and changes the bits of NaN."""
+        dtypes = {ref.name: ref.dtype for ref in self.buffers}
+        return frozenset(
+            store
+            for store in self.stores
+            if isinstance(value := self.values[store.value], Load) and value.buffer not in self.written
+            if dtypes[value.buffer] is dtypes[store.buffer] and dtypes[store.buffer] in HALF_DTYPES
+            if store.op in {"", "set"}
+        )
+
+    @cached_property
     def checked(self) -> bool:
         """Whether the kernel takes the error flag as an argument: it checks indices, or stops after a bad one."""
         return self.guarded or any(isinstance(v, Check) and not v.done for v in self.values)
@@ -263,6 +279,20 @@ class Kernel:
     def only_checks(self) -> bool:
         """Whether the kernel writes nothing and only checks indices, for kernels that follow."""
         return self.checked and not self.stores and not self.parts
+
+
+def once_per_kernel(function: Callable[[Kernel], T]) -> Callable[[Kernel], T]:
+    """Return ``function``, which keeps its results in the kernels: code generators ask for the same facts several times."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def kept(kernel: Kernel) -> T:
+        known = kernel.__dict__
+        if name not in known:
+            known[name] = function(kernel)
+        return cast("T", known[name])
+
+    return kept
 
 
 def form_of(kernel: Kernel) -> Hashable | None:

@@ -30,6 +30,7 @@ from fxstack_inductor.ir.kernel import (
     Reduce,
     Scan,
     Value,
+    once_per_kernel,
     with_expressions,
 )
 from fxstack_inductor.ir.scalar_ops import COMPARISONS
@@ -38,6 +39,7 @@ MAX_PARTS = 8
 """Largest number of parts of a loop; each part is code of its own."""
 
 
+@once_per_kernel
 def segments(kernel: Kernel) -> list[Kernel]:
     """Return ``kernel`` as parts, one for each range of its last outer loop.
 

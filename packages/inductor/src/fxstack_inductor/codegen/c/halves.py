@@ -89,9 +89,7 @@ class Halves:
             return set()  # another pass may need them
         others = [v for k, v in enumerate(kernel.values) if k not in {*self.places, *self.far}]
         needed = {a for v in others for a in operands(v)}
-        copied = (
-            kernel.values[s.value] for s in kernel.stores if names.copied(s)
-        )  # they read the element again
+        copied = (kernel.values[s.value] for s in kernel.copied)  # they read the element again
         needed.update(a for load in copied for a in operands(load))
         needed.update(k for s in kernel.stores for k in (s.value, *index_operands(s.index)))
         # From the last to the first: what a value that is needed is computed from is needed, too.
@@ -133,8 +131,8 @@ def halves(
         beside = turned or _beside(access.index, var, outside)
         return beside and names.dtypes[access.buffer] in dtypes
 
-    exclusive = [s for s in stores if _apart(names, s) and not names.copied(s)]
-    copied = {s.value for s in stores if names.copied(s)}
+    exclusive = [s for s in stores if _apart(names, s) and s not in names.kernel.copied]
+    copied = {s.value for s in stores if s in names.kernel.copied}
     read = {a for k in computed for a in operands(values[k])}.union(s.value for s in exclusive)
     loads = {k: v for k in computed if isinstance(v := values[k], Load) and (k in read or k not in copied)}
     converted = {k: v for k, v in loads.items() if v.mask is None and fits(v, turned=k in names.staged)}

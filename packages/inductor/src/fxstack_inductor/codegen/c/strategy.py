@@ -29,7 +29,7 @@ from fxstack_inductor.codegen.c.threads import KERNEL, definition, either, team,
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var, product
-from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
+from fxstack_inductor.ir.kernel import Kernel, Load, Reduce, once_per_kernel
 
 FEW_POINTS = 8
 """With fewer outer points than this, threads share the inner loop."""
@@ -39,6 +39,7 @@ MIN_TEAM_POINTS = 1 << 14
 """Inner loops of this length justify a thread team per outer point, if threads cannot share outer points."""
 
 
+@once_per_kernel
 def strategy(kernel: Kernel) -> str:
     """Return the name of the loop structure.
 

@@ -118,7 +118,7 @@ class Names:
         value = self.operand(self._unrounded(store))
         if store in self.results:
             return f"{self.results[store]}[j] = {value};"
-        if self.copied(store):
+        if store in self.kernel.copied:
             return f"{target} = {self._copy(store.value, dtype)};"
         if store.op not in {"", "set"}:
             kind = self.kernel.values[store.value].dtype
@@ -126,15 +126,6 @@ class Names:
                 COMBINED.get(store.op, store.op), [c_ops.load(target, dtype), value], kind, [kind, kind]
             )
         return f"{target} = {c_ops.store(value, dtype)};"
-
-    def copied(self, store: Store) -> bool:
-        """Whether a store copies half-precision numbers as bits: conversion is slower and changes NaN bits."""
-        value = self.kernel.values[store.value]
-        if not isinstance(value, Load) or value.buffer in self.kernel.written:
-            return False
-        dtype = self.dtypes[store.buffer]
-        same = self.dtypes[value.buffer] is dtype and dtype in {torch.bfloat16, torch.float16}
-        return same and store.op in {"", "set"}
 
     def _unrounded(self, store: Store) -> int:
         """Return the position of the value to store: a rounding to the stored dtype before the store is omitted."""

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, product
+from fxstack_inductor.ir.expr import ONE, Expr, Var, product
 from fxstack_inductor.ir.nodes import Body, Call, Computed, Node, Pointwise, Read, Reduction, walk
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
 from fxstack_inductor.schedule.fusion.inlining import ROW, reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
-from fxstack_inductor.schedule.fusion.state import FusionState, Group, coordinate, is_known
+from fxstack_inductor.schedule.fusion.state import Access, FusionState, Group, is_known
 
 VECTOR = 8
 """Loops of fewer points than this make no vectors."""
@@ -73,7 +73,7 @@ def _keeps_slow_functions_apart(
     for node in merged.placed:
         if not isinstance(node, Pointwise) or not fusion.has(node, _is_slow):
             continue
-        place = _place(node, merged.placed[node].coords)
+        place = fusion.accesses_at(node, merged.placed[node])[0].place
         if inner and inner.isdisjoint(place.variables):
             continue  # computed once for all inner points
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
@@ -130,7 +130,7 @@ def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right:
     for node in merged.placed:
         if not isinstance(node, Pointwise) or node not in fusion.usage.required:
             continue
-        place = _place(node, merged.placed[node].coords)
+        place = fusion.accesses_at(node, merged.placed[node])[0].place
         across = any(place.coefficient(var) == 1 for var in merged.space if var not in inner)
         if across and not inner.isdisjoint(place.variables) and not _reads_along(fusion, merged, node):
             return Refusal("a result that repeats a reduction", node.name)
@@ -221,7 +221,7 @@ def _keeps_far_reads_apart(fusion: FusionState, merged: Group, left: Group, righ
             continue
         if not fusion.has(node, _is_far):
             continue
-        place = _place(node, merged.placed[node].coords)
+        place = fusion.accesses_at(node, merged.placed[node])[0].place
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
         row = None if last is None or last.extent is None else last.extent.as_int()
         if row is not None and last not in inner and row * node.dtype.itemsize > ROW:
@@ -262,7 +262,7 @@ def _columns(fusion: FusionState, group: Group) -> int:
     """
     inner = group.inner or frozenset()
     outer = [var for var in group.space if var not in inner]
-    places = [_place(*access) for access in _accesses(fusion, group, group)]
+    places = [access.place for access in _accesses(fusion, group, group)]
     # A result of each row is contiguous along the rows, and says nothing about the operands.
     reads = [place for place in places if not inner.isdisjoint(place.variables)]
     counts = Counter(var for place in reads for var in group.space if place.coefficient(var) == 1)
@@ -293,52 +293,43 @@ def _goes_on(place: Expr, var: Var, column: Var, size: Expr) -> bool:
 
 def _reads_along(fusion: FusionState, merged: Group, node: Pointwise) -> bool:
     """Whether ``node`` reads something that changes along the inner loops of ``merged``, or at unknown places."""
-    for read in fusion.reads(node):
-        inside = merged.placed.get(read.node) if isinstance(read.node, Computed) else None
-        if not all(map(is_known, read.coords)):
+    inner = merged.inner or frozenset()
+    for read in fusion.accesses_at(node, merged.placed[node])[1:]:
+        if not read.is_known:
             return True
-        coords = tuple(coordinate(c, node, merged.placed[node]) for c in read.coords)
-        place = _place(read.node, coords if inside is None else inside.coords)
-        if not (merged.inner or frozenset()).isdisjoint(place.variables):
+        place = read.place
+        if isinstance(tensor := read.tensor, Computed) and tensor in merged.placed:
+            place = fusion.accesses_at(tensor, merged.placed[tensor])[0].place
+        if not inner.isdisjoint(place.variables):
             return True
     return False
 
 
-def _place(node: Node, coords: Iterable[Expr]) -> Expr:
-    """Return the place in memory of an element."""
-    return sum((coord * stride for coord, stride in zip(coords, node.layout.stride, strict=True)), ZERO)
-
-
-def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Node, tuple[Expr, ...]]]:
-    """Yield what ``group`` reads and stores: the tensor and the coordinates."""
+def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[Access]:
+    """Yield what ``group`` reads and stores at known places."""
     for node in group.placed:
-        placement = merged.placed[node]
+        own, *reads = fusion.accesses_at(node, merged.placed[node])
         if node in fusion.usage.required:
-            yield node, placement.coords
-        for read in fusion.reads(node):
-            if read.node not in merged.placed and all(map(is_known, read.coords)):
-                yield read.node, tuple(coordinate(c, node, placement) for c in read.coords)
+            yield own
+        yield from (read for read in reads if read.tensor not in merged.placed and read.is_known)
 
 
 def _full(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Node, Expr]]:
     """Yield the tensors that ``group`` reads and stores in all loops of ``merged``, and the places in memory."""
-    for node, coords in _accesses(fusion, merged, group):
-        place = _place(node, coords)
-        if place.variables.issuperset(merged.space):
-            yield node, place
+    for access in _accesses(fusion, merged, group):
+        if access.place.variables.issuperset(merged.space):
+            yield access.tensor, access.place
 
 
-def _direction(merged: Group, accesses: Iterable[tuple[Node, tuple[Expr, ...]]]) -> int:
+def _direction(merged: Group, accesses: Iterable[Access]) -> int:
     """Return a number above 0 if most accesses run along the inner loops of ``merged``, below 0 if most run across.
 
-    An access is a tensor and coordinates. Accesses that do not change along the inner or the outer loops, and
-    accesses of unknown strides, do not count.
+    Accesses that do not change along the inner or the outer loops, and accesses of unknown strides, do not count.
     """
     votes = 0
     inner = merged.inner or frozenset()
     for access in accesses:
-        place = _place(*access)
-        steps = {var: place.coefficient(var) for var in merged.space}
+        steps = {var: access.place.coefficient(var) for var in merged.space}
         known = {
             var: abs(number) for var, step in steps.items() if step is not None and (number := step.as_int())
         }

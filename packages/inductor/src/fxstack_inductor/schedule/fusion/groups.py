@@ -20,14 +20,7 @@ from fxstack_inductor.schedule.fusion.cpu_rules import CPU_RULES
 from fxstack_inductor.schedule.fusion.inlining import Usage
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
-from fxstack_inductor.schedule.fusion.state import (
-    FusionState,
-    Group,
-    Placement,
-    coordinate,
-    is_known,
-    loops_of,
-)
+from fxstack_inductor.schedule.fusion.state import FusionState, Group, Placement, loops_of
 from fxstack_inductor.schedule.sizes import size_providers
 
 HEAVY = 32
@@ -198,38 +191,41 @@ def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[E
     the element.
     """
     for node, placement in consumer.placed.items():
-        for read in fusion.reads(node):
-            produced = producer.placed.get(read.node)  # type: ignore[call-overload]
-            if produced is None:
-                continue
-            for computed, coord in zip(produced.coords, read.coords, strict=True):
-                yield computed, coordinate(coord, node, placement)
+        for read in fusion.accesses_at(node, placement)[1:]:
+            produced = producer.placed.get(read.tensor)  # type: ignore[call-overload]
+            if produced is not None:
+                yield from zip(produced.coords, read.coords, strict=True)
 
 
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
     """Return pairs of equal coordinates: where each group reads the first tensor that both read."""
     first: dict[Node, tuple[Expr, ...]] = {}
     for node, placement in left.placed.items():
-        for read in fusion.reads(node):
-            if all(map(is_known, read.coords)):
-                first.setdefault(read.node, tuple(coordinate(c, node, placement) for c in read.coords))
+        for read in fusion.accesses_at(node, placement)[1:]:
+            if read.is_known:
+                first.setdefault(read.tensor, read.coords)
     for node, placement in right.placed.items():
-        for read in fusion.reads(node):
-            other = first.get(read.node)
-            if other is not None and all(map(is_known, read.coords)):
-                coords = [coordinate(c, node, placement) for c in read.coords]
-                return list(zip(other, coords, strict=True))
+        for read in fusion.accesses_at(node, placement)[1:]:
+            other = first.get(read.tensor)
+            if other is not None and read.is_known:
+                return list(zip(other, read.coords, strict=True))
     return []
+
+
+def _moved(placement: Placement, unifier: Unifier) -> Placement:
+    """Return ``placement`` in the loops that ``unifier`` has matched; the same record if it is in these already."""
+    if unifier.substitution.keys().isdisjoint(placement.variables):
+        return placement
+    return Placement(
+        tuple(map(unifier.apply, placement.coords)), tuple(map(unifier.apply, placement.reduced))
+    )
 
 
 def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
     """Return the tensors of both groups, over the loops that ``unifier`` has matched."""
     space = [*unifier.left, *unifier.unmatched_right()]
     placements = {
-        node: Placement(
-            tuple(unifier.apply(c) for c in placement.coords),
-            tuple(unifier.apply(c) for c in placement.reduced),
-        )
+        node: _moved(placement, unifier)
         for group in (left, right)
         for node, placement in group.placed.items()
     }

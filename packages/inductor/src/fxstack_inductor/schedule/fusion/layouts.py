@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr
+from fxstack_inductor.ir.expr import ONE, Expr
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, Pointwise, Read, Reduction
 from fxstack_inductor.schedule.fusion.inlining import Usage
+from fxstack_inductor.schedule.fusion.state import place_of
 
 
 def like_operands(usage: Usage) -> Iterator[tuple[Computed, Layout]]:
@@ -37,7 +38,7 @@ def _order_of(read: Read, node: Pointwise, chosen: Mapping[Node, Layout]) -> tup
     coords = [coord for coord in read.coords if isinstance(coord, Expr)]
     if len(coords) != len(read.coords):
         return ()
-    place = sum((c * s for c, s in zip(coords, strides, strict=True)), ZERO)
+    place = place_of(coords, strides)
     variables = {dim: var for dim, e in enumerate(node.index) if node.shape[dim] != 1 and (var := e.as_var())}
     steps = {dim: place.coefficient(var) for dim, var in variables.items()}
     known = {dim: number for dim, step in steps.items() if step is not None and (number := step.as_int())}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fxstack_inductor.ir.bounds import VarKind
-from fxstack_inductor.ir.expr import Expr, Var, of_atom
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
 from fxstack_inductor.ir.nodes import (
     Body,
     Computed,
@@ -31,7 +32,7 @@ COMPUTED = of_atom(UNKNOWN)
 """A coordinate known only in the kernel (an index read from memory); no loop variable equals it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Placement:
     """Where a group computes a tensor: the coordinates, in loop variables, of its element and of its reduced elements."""
 
@@ -39,10 +40,29 @@ class Placement:
     reduced: tuple[Expr, ...] = ()
     """The coordinates of the reduced elements; empty for a pointwise tensor."""
 
-    @property
+    @cached_property
     def variables(self) -> frozenset[Var]:
         """The loop variables in all coordinates."""
         return frozenset(v for e in (*self.coords, *self.reduced) for v in loops_of(e))
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """An element of ``tensor`` that a group reads or computes, in the loop variables of the group."""
+
+    tensor: Node
+    coords: tuple[Expr, ...]
+    """The coordinates; ``COMPUTED`` for those that only the kernel knows."""
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether all coordinates are known before the kernel runs."""
+        return all(map(is_known, self.coords))
+
+    @cached_property
+    def place(self) -> Expr:
+        """The place in memory, in elements."""
+        return place_of(self.coords, self.tensor.layout.stride)
 
 
 @dataclass(eq=False)
@@ -91,6 +111,8 @@ class FusionState:
     """Operations per element, by tensor."""
     found: dict[tuple[Computed, Callable[[Body], bool]], bool] = field(default_factory=dict)
     """Whether the computation of a tensor has a part that a test finds, by tensor and test."""
+    accesses: dict[tuple[Computed, Placement], tuple[Access, ...]] = field(default_factory=dict)
+    """The accesses of a tensor that is computed at a placement, once asked for."""
     counter: int = 0
     """The number of loop variables made so far."""
 
@@ -112,6 +134,24 @@ class FusionState:
         if node not in self.direct:
             self.direct[node] = tuple(dict.fromkeys(self._reads_through_inlined(node)))
         return self.direct[node]
+
+    def accesses_at(self, node: Computed, placement: Placement) -> tuple[Access, ...]:
+        """Return the element that ``node`` computes at ``placement``, and behind it what it reads, as ``reads`` has it."""
+        key = node, placement
+        if key not in self.accesses:
+            index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
+            mapping = substitution(index, [*placement.coords, *placement.reduced])
+            self.accesses[key] = (
+                Access(node, placement.coords),
+                *[
+                    Access(
+                        r.node,
+                        tuple([c.subs(mapping) if isinstance(c, Expr) else COMPUTED for c in r.coords]),
+                    )
+                    for r in self.reads(node)
+                ],
+            )
+        return self.accesses[key]
 
     def has(self, node: Computed, test: Callable[[Body], bool]) -> bool:
         """Whether ``test`` finds a part of ``node``, or of a tensor inlined into it."""
@@ -144,15 +184,11 @@ def loops_of(expr: Expr) -> list[Var]:
     return [v for v in expr.variables if v.kind is VarKind.LOOP]
 
 
-def coordinate(coord: Coord, node: Computed, placement: Placement) -> Expr:
-    """Return a read coordinate in the variables of the reader's group."""
-    if not isinstance(coord, Expr):
-        return COMPUTED
-    index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
-    values = [*placement.coords, *placement.reduced]
-    return coord.subs(substitution(index, values))
-
-
 def is_known(coord: Coord) -> bool:
     """Whether the coordinate is known before the kernel runs (not an index read from memory)."""
     return isinstance(coord, Expr) and UNKNOWN not in coord.variables
+
+
+def place_of(coords: Iterable[Expr], strides: Iterable[Expr]) -> Expr:
+    """Return the place in memory of an element, in elements."""
+    return sum((coord * stride for coord, stride in zip(coords, strides, strict=True)), ZERO)

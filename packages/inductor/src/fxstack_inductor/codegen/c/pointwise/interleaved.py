@@ -17,7 +17,7 @@ from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import ZERO, Expr, integer
-from fxstack_inductor.ir.kernel import Kernel, Load, Store, index_operands
+from fxstack_inductor.ir.kernel import Kernel, Load, Store, index_operands, once_per_kernel
 from fxstack_inductor.schedule.condition_splits import segments
 
 BLOCK = 64
@@ -86,6 +86,7 @@ def stores_of(kernel: Kernel) -> list[Group]:
     return [g for g in groups if g.count == len(g.rows) <= g.step]
 
 
+@once_per_kernel
 def interleaved(kernel: Kernel) -> bool:
     """Whether a kernel without inner loops reads or writes groups of neighbours at each point."""
     if not kernel.outer or len(segments(kernel)) > 1:

@@ -13,7 +13,7 @@ from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer
-from fxstack_inductor.ir.kernel import Kernel, Loop
+from fxstack_inductor.ir.kernel import Kernel, Loop, once_per_kernel
 from fxstack_inductor.schedule.condition_splits import MAX_PARTS, invariant_condition, segments, wraps
 
 SIDE = 64
@@ -26,6 +26,7 @@ MAX_TRANSPOSED = 8
 """The largest number of transposed tensors; others are read and written in place."""
 
 
+@once_per_kernel
 def crossing(kernel: Kernel) -> Copies | None:
     """Return the accesses that cross the last loop and run along one other loop, most of them; None without any."""
     if len(kernel.outer) < 2 or kernel.inner:
@@ -55,6 +56,7 @@ def _side(loop: Loop, most: int) -> int:
     return most if extent is None or extent > most * 5 // 4 else extent
 
 
+@once_per_kernel
 def tile_parts(kernel: Kernel) -> list[Kernel]:
     """Return ``kernel`` as parts of its last loop, or of another loop if more accesses cross between the wraps of that loop."""
     best = segments(kernel)

@@ -14,10 +14,11 @@ from fxstack_inductor.codegen.c.reductions.wide_rows import WORD, WideColumnWrit
 from fxstack_inductor.codegen.c.sharing import VECTOR_FUNCTIONS, share
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer
-from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Loop, index_variables
+from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Loop, index_variables, once_per_kernel
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 
+@once_per_kernel
 def wide_points(kernel: Kernel) -> Kernel | None:
     """Return a kernel of points with its rows as inner loop, if its last loop has few columns and long rows hold them."""
     checks = any(isinstance(v, Check) for v in kernel.values)

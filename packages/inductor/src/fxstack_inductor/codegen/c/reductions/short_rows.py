@@ -19,7 +19,7 @@ from fxstack_inductor.codegen.c.text import STACK, Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.expr import integer
-from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Loop, Reduce, Scan
+from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Loop, Reduce, Scan, once_per_kernel
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
 
 MAX_SIZE = 128
@@ -53,6 +53,7 @@ class ShortRows:
     block: int
 
 
+@once_per_kernel
 def short_rows(kernel: Kernel) -> ShortRows | None:
     """Return the plan of a kernel along short rows; None for other kernels."""
     size = kernel.inner[0].extent.as_int() if len(kernel.inner) == 1 and kernel.outer else None

@@ -96,8 +96,12 @@ def _differing(kernel: Kernel, loop: Loop, *, reduced: bool) -> frozenset[int]:
 def _fits(kernel: Kernel, plan: WideRows) -> bool:
     """Whether each access is to neighbours in a long row, or is the same in all rows, or in all columns."""
     facts = analyse(kernel)
-    stored = (s for s in kernel.stores if facts.store_inner(s))
+    stored = [s for s in kernel.stores if facts.store_inner(s)]
     if not kernel.repeatable or not all(_neighbours(kernel, s.index) for s in stored):
+        return False
+    # A copy reads its operand as it lies in memory, not what a long row holds in its place.
+    copies = [kernel.values[s.value] for s in stored if s in kernel.copied]
+    if any(isinstance(load, Load) and not _neighbours(kernel, load.index) for load in copies):
         return False
     for k, value in enumerate(kernel.values):
         if isinstance(value, Reduce) and value.dtype is torch.bool:
@@ -280,3 +284,4 @@ class WideColumnWriter(ColumnWriter):
                 f"for (int64_t j = 0; j < {most}; j++) spread{k}[i * {size} + j] = row{k}[i];" for k in kinds
             )
         self.vectors.update({k: f"spread{k}" for k in kinds})
+        self.names.finished.update(kinds)
