@@ -228,8 +228,7 @@ class Expr:
         return added(scaled(multiplied([atom.bounds() for atom in m]), c) for m, c in self.terms)
 
     def is_positive(self) -> bool:
-        low = self.bounds()[0]
-        return low is not None and low > 0
+        return (self.bounds()[0] or 0) > 0
 
     def coefficient(self, var: Var) -> Expr | None:
         """Return the coefficient of ``var`` if the expression is linear in ``var``, else None."""
