@@ -63,3 +63,27 @@ def test_a_mutated_operand():
 def test_symbolic_rows():
     others = [(torch.randn(40, n), torch.randn(n, 40)) for n in (1, 8, 100)]
     check(lambda x, y: (x.t() * y).sum(-1), *others[2], symbolic=True, others=others)
+
+
+PIECES = [
+    lambda x, y: (x.t() * y).sum(-1),
+    lambda x, y: ((x.t() + y).amax(-1), (x.t() * y).amin(-1)),
+    lambda x, y: (x.t() * y + y[:, :1].exp()).sum(-1) + y[:, 0],
+    lambda x, y: ((x.t() > y).any(-1), (x.t().double() * y).prod(-1)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int16])
+@pytest.mark.parametrize("columns", [288, 320, 1056])
+@pytest.mark.parametrize("fn", PIECES)
+def test_one_pass_needs_a_piece_of_the_rows(fn, columns, dtype):
+    x, y = ((torch.rand(s) * 2 + 0.2).to(dtype) for s in ((columns, 75), (75, columns)))
+    assert "piece +=" in check(fn, x, y).lowered.c
+
+
+def test_long_sums_in_pieces_are_exact():
+    x = torch.rand(8192 + 64, 9) + 1
+    compiled = check(lambda x, y: (x.t() * y).sum(-1), x, x.t().contiguous())
+    assert "piece +=" in compiled.lowered.c
+    got = compiled(x, x.t().contiguous())[0]
+    torch.testing.assert_close(got.double(), (x.double() ** 2).sum(0), rtol=2e-7, atol=0)

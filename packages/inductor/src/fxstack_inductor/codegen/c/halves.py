@@ -54,7 +54,7 @@ class Halves:
         for k, load in self.loads.items():
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
             if k in names.staged and names.staged_at != "j":
-                source += f" + {first}"
+                source += f" + {first}" + (f" - {names.staged_first}" if names.staged_first else "")
             yield f"float half{k}[{most}] __attribute__((aligned(64)));"
             yield f"read_{STORAGE[names.dtypes[load.buffer]]}(half{k}, {source}, {count});"
             names.floats[k] = f"half{k}"

@@ -49,6 +49,8 @@ class Names:
         """The rows of arrays with elements that were copied to the stack before the loop, by load."""
         self.staged_at = "j"
         """The variable of the position in these rows: ``j``, or a loop that the rows cover completely."""
+        self.staged_first = ""
+        """The C variable with the point of their first element; empty if that is the first point of the loop."""
         self.floats: dict[int, str] = {}
         """The arrays over ``j`` with half-precision elements that were converted before the loop, by load."""
         self.skipped: set[int] = set()
@@ -231,7 +233,8 @@ class Names:
         A strided conditional load reads the buffer through a pointer of its own (``_apart``).
         """
         if position in self.staged:
-            return f"{self.staged[position]}[{self.staged_at}]"
+            first = f" - {self.staged_first}" if self.staged_first else ""
+            return f"{self.staged[position]}[{self.staged_at}{first}]"
         if load.mask is not None and self._may_join(load.index):
             return f"{self._apart(load.buffer)}[{c_index(load.index)}]"
         return self.element(load.buffer, load.index)

@@ -57,19 +57,32 @@ class Lanes:
     rest: bool = False
     """Whether the first ``before`` lanes of a step repeat elements that the step before has taken in."""
 
+    rows: int = 0
+    """The number of rows ``i`` whose lanes exist at the same time; 0: those of one row."""
+
     @property
     def name(self) -> str:
-        """The name of the array of lanes."""
-        return f"lane{self.position}"
+        """The C text of the array of lanes."""
+        return f"lane{self.position}[i]" if self.rows else f"lane{self.position}"
+
+    @property
+    def array(self) -> str:
+        """The declaration of the lanes, of all rows."""
+        rows = f"[{self.rows}]" if self.rows else ""
+        kind = self.how.key or self.how.register
+        return f"{kind} lane{self.position}{rows}[{self.width}] __attribute__((aligned(64)));"
 
     def declare(self, start: str) -> Iterator[str]:
-        """Yield C that declares the lanes. ``start``: the result so far, with which the lanes of an extreme start."""
-        kind, first = self.how.register, self.how.identity
+        """Yield C that declares the lanes of one row, and begins."""
+        yield self.array
+        yield from self.begin(start)
+
+    def begin(self, start: str) -> Iterator[str]:
+        """Yield C that fills the lanes. ``start``: the result so far, with which the lanes of an extreme start."""
+        first = self.how.identity
         if self.how.key:
-            kind, first = self.how.key, f"{self.op}_key_{self.how.register}({start})"
-            yield f"const {kind} first{self.position} = {first};"
             first = f"first{self.position}"
-        yield f"{kind} {self.name}[{self.width}] __attribute__((aligned(64)));"
+            yield f"const {self.how.key} {first} = {self.op}_key_{self.how.register}({start});"
         yield f"for (int64_t j = 0; j < {self.width}; j++) {self.name}[j] = {first};"
 
     def step(self, x: str) -> str:
