@@ -187,9 +187,9 @@ class TurnedWriter(FunctionWriter):
             conversions = self._halves(0, list(steps), stores)
             with self._each_row(plan):
                 self._outer_values(0, set())
-                with self.out.block(for_head("at", "piece", "piece + width", points)):
-                    with self._converted(conversions, "at", points, points):
-                        self.out.line(self._simd(self._in_pass(0, list(steps), stores)))
-                        with self.out.block(for_head("j", "0", points)):
-                            self.out.line(f"const int64_t {inner.name} = at + j;")
-                            self._inner_body(0, stores, steps)
+                around = self._converted(conversions, "at", points, points)
+                with self.out.block(for_head("at", "piece", "piece + width", points)), around:
+                    self.out.line(self._simd(self._in_pass(0, list(steps), stores)))
+                    with self.out.block(for_head("j", "0", points)):
+                        self.out.line(f"const int64_t {inner.name} = at + j;")
+                        self._inner_body(0, stores, steps)
