@@ -312,6 +312,9 @@ def test_a_sum_over_few_columns_leaves_elements_that_others_need_to_the_rows():
 def test_a_slow_scan_is_a_kernel_without_reductions():
     compiled = check(lambda x: (lambda y: y - y.mean(-1, keepdim=True))(x.logcumsumexp(-1)), X)
     assert "a reduction beside a slow scan" in refusals(compiled)
+    for rows, length, apart in ((9, 200, True), (7, 200, False), (9, 100, False)):
+        compiled = check(lambda x: x.softmax(-1).cumsum(-1), torch.randn(rows, length))
+        assert ("a reduction beside a slow scan" in refusals(compiled)) == apart
     assert fused(check(lambda x: (lambda y: y - y.mean(-1, keepdim=True))(x.cumsum(-1)), X))
 
 

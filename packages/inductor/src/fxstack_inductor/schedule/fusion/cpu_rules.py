@@ -26,6 +26,8 @@ A vector has half as many elements of 8 bytes as of 4, and a function of them ta
 STORED = 4
 """What a tensor in memory takes in place of a second computation, in elements moved: a store, loads, with room for the guess."""
 
+SHORT_ROW, ROWS = 128, 8
+"""Rows up to this length are in blocks beside reductions, too; the rows of a block of scans alone."""
 LONG = 80
 """Loops of fewer columns than this are short: much of a row is in no whole vector."""
 PIECE = 64
@@ -42,9 +44,22 @@ def _keeps_scans_apart(fusion: FusionState, merged: Group, left: Group, right: G
     if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
         return None
     for node in merged.placed:
-        if isinstance(node, Scan) and node.op in SLOW_SCANS and node.layout.order[-1] == node.axis:
+        if isinstance(node, Scan) and node.layout.order[-1] == node.axis and _gains_from_rows(node):
             return Refusal("a reduction beside a slow scan", node.name)
     return None
+
+
+def _gains_from_rows(scan: Scan) -> bool:
+    """Whether a scan in blocks of rows saves more than a second pass over its elements costs.
+
+    Short rows are in blocks beside reductions, too, and sums of integers take one step in each cycle of the processor.
+    """
+    if scan.op in SLOW_SCANS:
+        return True
+    length = scan.shape[scan.axis].as_int()
+    rows = product(size for dim, size in enumerate(scan.shape) if dim != scan.axis).as_int()
+    long = length is None or length > SHORT_ROW
+    return long and (rows is None or rows >= ROWS) and (scan.op != "sum" or scan.state.is_floating_point)
 
 
 def _keeps_conditions_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
