@@ -37,6 +37,8 @@ PROGRAMS = {
     "far reads at places from reductions": lambda x: x.gather(-1, x.argmax(-1, keepdim=True)) + x.exp(),
     "far reads at places from columns": lambda x: x.gather(0, x.argmax(0, keepdim=True)) + x.exp().amax(0),
     "far reads at kept places": lambda x: x[:, (x[0] * 9).exp().long() % x.shape[1]].softmax(-1),
+    "far results": lambda x: ((y := x.exp()), y.t().contiguous(), y.sum(-1)),
+    "far results of columns": lambda x: ((y := x.exp()), y.t().contiguous(), y.amax(0)),
     "turned around": lambda x: x.flip(-1).exp(),
     "padded": lambda x: F.pad(x, (1, 2)).exp(),
     "broadcast": lambda x: torch.maximum(x.exp(), x[:, :1]) + x[0],
@@ -112,6 +114,12 @@ def test_changes_in_place():
     expected = (x * 2 + y).relu()
     run(lambda x, y: x.mul_(2).add_(y).relu_(), x, y)
     torch.testing.assert_close(x, expected)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_results_apart_leave_vector_loops(dtype):
+    compiled = check(lambda x: ((y := x.exp()).sum(-1), y.t().contiguous()), t(dtype, 33, 70))
+    assert "narrow" in compiled.lowered.c
 
 
 @pytest.mark.parametrize("dtype", HALVES)

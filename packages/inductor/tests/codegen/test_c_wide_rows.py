@@ -95,6 +95,17 @@ def test_few_rows_of_slow_functions(size, dtype):
     narrow(lambda x: (x * 2, (x * 2).amax(2, keepdim=True)), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int8])
+@pytest.mark.parametrize("size", [9, 14, 15])
+def test_results_apart(size, dtype):
+    """Results that are neighbours along another loop: halves through arrays, which whole vectors fill."""
+    x = rows(3, 20, 70, size, dtype=dtype)
+    compiled = wide(lambda x: (y := x.sign() * 3, y.amax(2), y.permute(0, 2, 3, 1).contiguous())[1:], x)
+    assert ("narrow0[" in compiled.lowered.c) == (dtype is torch.float16)
+    if dtype is torch.bfloat16:
+        wide(lambda x: (y := x.tanh(), y.amax(2), y.permute(0, 2, 3, 1).contiguous())[1:], x)
+
+
 def test_nan_and_infinities():
     x = rows(200, 7)
     x[3, 2], x[100, 2], x[150, 4], x[:, 5] = float("nan"), float("inf"), float("inf"), float("-inf")

@@ -44,9 +44,16 @@ class Halves:
     """The loads of elements apart, under a condition or not, which a loop of their own reads."""
     places: Sequence[int] = ()
     """The values that the places of these elements, and the conditions, are computed from."""
+    scattered: Sequence[Store] = ()
+    """Stores of elements apart, which a loop of their own writes."""
 
     def __bool__(self) -> bool:
-        return bool(self.loads or self.stores or self.far)
+        return bool(self.loads or self.held or self.far)
+
+    @property
+    def held(self) -> list[Store]:
+        """The stores whose results arrays hold until the loop ends."""
+        return [*self.stores, *self.scattered]
 
     def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
         """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
@@ -68,15 +75,23 @@ class Halves:
             yield "}"
             names.floats.update({k: f"half{k}" for k in self.far})
             names.skipped.update(self.only_places(names))
-        for n, store in enumerate(self.stores):
+        for n, store in enumerate(self.held):
             yield f"float result{n}[{most}] __attribute__((aligned(64)));"
+            if store in self.scattered:
+                yield f"{STORAGE[names.dtypes[store.buffer]]} narrow{n}[{most}];"
             names.results[store] = f"result{n}"
 
     def leave(self, names: Names, first: str, count: str) -> Iterator[str]:
         """Store the results; after the loop, loads and stores convert one by one again."""
-        for n, store in enumerate(self.stores):
-            target = names.targets.get(store) or self._place(names, store.buffer, store.index, first)
+        for n, store in enumerate(self.held):
+            apart = f"narrow{n}" if store in self.scattered else None
+            target = apart or names.targets.get(store) or self._place(names, store.buffer, store.index, first)
             yield f"write_{STORAGE[names.dtypes[store.buffer]]}({target}, result{n}, {count});"
+            if apart:
+                yield f"for (int64_t j = 0; j < {count}; j++) {{"
+                yield f"  const int64_t {self.var.name} = {first} + j;"
+                yield f"  {names.element(store.buffer, store.index)} = {apart}[j];"
+                yield "}"
             del names.results[store]
         for k in (*self.loads, *self.far):
             del names.floats[k]
@@ -139,7 +154,21 @@ def halves(
     far, places = _far(
         names, var, {k: v for k, v in loads.items() if k not in names.staged}, computed, outside
     )
-    return Halves(var, converted, [s for s in exclusive if fits(s, turned=s in names.targets)], far, places)
+    held = [s for s in exclusive if fits(s, turned=s in names.targets)]
+    scattered = [
+        s
+        for s in exclusive
+        if s not in held and not s.op and names.dtypes[s.buffer] in dtypes and _distant(s.index, var)
+        if all(k in outside for k in index_operands(s.index))
+    ]
+    return Halves(var, converted, held, far, places, scattered)
+
+
+def _distant(index: Expr, var: Var) -> bool:
+    """Whether neighbouring points of the loop over ``var`` address elements apart."""
+    step = index.coefficient(var)
+    number = None if step is None else step.as_int()
+    return number is None or abs(number) > NEAR
 
 
 def _far(
@@ -148,9 +177,7 @@ def _far(
     """Return the half-precision loads of elements apart, and the loop's values that their places are computed from."""
 
     def apart(index: Expr) -> bool:
-        step = index.coefficient(var)
-        number = None if step is None else step.as_int()
-        return number is None or abs(number) > NEAR or not all(k in outside for k in index_operands(index))
+        return _distant(index, var) or not all(k in outside for k in index_operands(index))
 
     found = {
         k: _chain(names, operands(v), computed, outside)

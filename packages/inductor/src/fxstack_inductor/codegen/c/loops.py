@@ -232,7 +232,7 @@ class LoopWriter:
         known = {*conversions.loads, *conversions.far, *conversions.only_places(self.names)}
         others = [self.kernel.values[k] for k in inside if k not in known]
         computed = all(isinstance(v, Compute) and v.dtype in (torch.float32, torch.bool) for v in others)
-        alone = computed and len(conversions.stores) == len(self.kernel.stores)
+        alone = computed and len(conversions.held) == len(self.kernel.stores)
         few = WHOLE[1] < size < SHORT_LOOP and size < points
         return points if conversions and alone and few else None
 

@@ -97,11 +97,11 @@ def _fits(kernel: Kernel, plan: WideRows) -> bool:
     """Whether each access is to neighbours in a long row, or is the same in all rows, or in all columns."""
     facts = analyse(kernel)
     stored = [s for s in kernel.stores if facts.store_inner(s)]
-    if not kernel.repeatable or not all(_neighbours(kernel, s.index) for s in stored):
+    if not kernel.repeatable or not all(_step(kernel, s.index) for s in stored):
         return False
     # A copy reads its operand as it lies in memory, not what a long row holds in its place.
     copies = [kernel.values[s.value] for s in stored if s in kernel.copied]
-    if any(isinstance(load, Load) and not _neighbours(kernel, load.index) for load in copies):
+    if any(isinstance(load, Load) and _step(kernel, load.index) != 1 for load in copies):
         return False
     for k, value in enumerate(kernel.values):
         if isinstance(value, Reduce) and value.dtype is torch.bool:
@@ -110,20 +110,18 @@ def _fits(kernel: Kernel, plan: WideRows) -> bool:
             if isinstance(value, Load) and value.dtype is torch.bool:
                 return False
             continue
-        plain = isinstance(value, Load) and value.mask is None and _neighbours(kernel, value.index)
+        plain = isinstance(value, Load) and value.mask is None and _step(kernel, value.index) == 1
         if not plain and not (isinstance(value, Compute) and k in plan.by_row):
             return False
     return True
 
 
-def _neighbours(kernel: Kernel, index: Expr) -> bool:
-    """Whether the columns of a row are neighbours, and the next row follows without a gap."""
-    column, row = kernel.outer[-1], kernel.inner[-1]
-    steps = (index.coefficient(column.var), index.coefficient(row.var))
-    return not index_operands(index) and all(
-        step is not None and step.as_int() == size
-        for step, size in zip(steps, (1, column.extent.as_int()), strict=True)
-    )
+def _step(kernel: Kernel, index: Expr) -> int:
+    """Return the step between the columns of a row, if that between a row's last column and the next row is equal; else 0."""
+    steps = [index.coefficient(loop.var) for loop in (kernel.outer[-1], kernel.inner[-1])]
+    column, row = (None if step is None else step.as_int() for step in steps)
+    even = column is not None and row == column * (kernel.outer[-1].extent.as_int() or 0)
+    return column if column and even and not index_operands(index) else 0
 
 
 def sources(
@@ -244,7 +242,7 @@ class WideColumnWriter(ColumnWriter):
 
         No column has the lanes beyond the rows of a whole block; partial results there are lost.
         """
-        held = self.ready.isdisjoint(computed) and len(conversions.stores) == len(stores)
+        held = self.ready.isdisjoint(computed) and len(conversions.held) == len(stores)
         arrays = {*conversions.loads, *self.vectors}
         if not held or any(isinstance(self.kernel.values[k], Load) for k in computed if k not in arrays):
             return "elements"
