@@ -49,6 +49,21 @@ def test_few_rows_of_slow_functions(dtype):
     assert strategies(lambda x, row: (x * row / 8).exp(), x, row) == ["wide_points"]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [3, 7, 14, 23, 28])
+def test_few_rows(columns, dtype):
+    """Arithmetic of words and bytes stays in vectors of one row; booleans and halves do not, nor divisions of few columns."""
+    half = dtype in {torch.bfloat16, torch.float16}
+    inputs = [t.abs() for t in operands(3, 9, columns, dtype=dtype)]  # sums that cancel differ in halves
+    sums = lambda x, row, column, middle: (x * row + column) * middle
+    assert (strategies(sums, *inputs) == ["wide_points"]) == half
+    chosen = lambda x, row, column, middle: torch.where(x > row, column, middle)
+    assert (strategies(chosen, *inputs) == ["wide_points"]) == (half or columns < 24)
+    if dtype.is_floating_point:
+        divided = lambda x, row, column, middle: x / (1 + row.abs()) / (1 + column.abs())
+        assert (strategies(divided, *inputs) == ["wide_points"]) == (half or columns < 8)
+
+
 @pytest.mark.parametrize(
     "fn",
     [

@@ -74,7 +74,8 @@ def wide_rows(kernel: Kernel) -> WideRows | None:
     if columns is None or columns < 2 or columns % VECTOR == 0 or columns * max(size, WORD) >= MOST_BYTES:
         return None
     slow = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in kernel.values)
-    if count is not None and count < (FEW_ROWS if slow and size <= WORD else MANY_ROWS):
+    folds = any(isinstance(v, Reduce) for v in kernel.values)
+    if count is not None and count < (FEW_ROWS if (slow or not folds) and size <= WORD else MANY_ROWS):
         return None
     most = max(VECTOR, POINTS // columns // VECTOR * VECTOR)
     rows = most if count is None else min(most, count)
