@@ -86,7 +86,8 @@ INLINED float bf16_round(float x) {
   uint32_t bits = (float_word){x}.bits;
   return x != x ? bf16_load(0x7fc0) : (float_word){.bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u}.value;
 }
-INLINED bf16 bf16_store(float x) { return (bf16)((float_word){bf16_round(x)}.bits >> 16); }
+INLINED bf16 bf16_bits(float x) { return (bf16)((float_word){x}.bits >> 16); } /* of a number that bf16 has */
+INLINED bf16 bf16_store(float x) { return bf16_bits(bf16_round(x)); }
 
 /* Half precision. GCC makes no vectors of conversions of its own type on x86. */
 #if defined(__x86_64__) && (!defined(__clang__) || !defined(__FLT16_MAX__)) /* clang has the type since 15 */

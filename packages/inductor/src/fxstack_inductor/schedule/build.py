@@ -8,6 +8,7 @@ from typing import cast
 
 import torch
 
+from fxstack_inductor.ir.exact_halves import Exact, exact
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, recombine, value_var
 from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.kernel import (
@@ -44,7 +45,7 @@ from fxstack_inductor.ir.nodes import (
     value_dtype,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
-from fxstack_inductor.ir.scalar_ops import COMPARISONS
+from fxstack_inductor.ir.scalar_ops import COMPARISONS, HALF_ROUNDINGS
 from fxstack_inductor.schedule.fusion.loop_matching import digits
 from fxstack_inductor.schedule.fusion.state import Group, Placement
 
@@ -65,6 +66,8 @@ class Builder:
         self.inlined = inlined
         self.values: list[Value] = []
         self.positions: dict[Value, int] = {}
+        self.exact: list[Exact] = []
+        """The half-precision dtypes that hold a value, by position; for the first values alone (``_exact``)."""
         self.memo: dict[tuple[Node, tuple[Expr | int, ...], int | None], int] = {}
         """Positions of evaluated elements, by tensor, coordinates and mask."""
         self.buffers: dict[str, Node] = {}
@@ -88,6 +91,13 @@ class Builder:
             self.positions[value] = len(self.values)
             self.values.append(value)
         return self.positions[value]
+
+    def _exact(self, position: int) -> Exact:
+        """Return the half-precision dtypes that hold a value."""
+        dtypes = {name: node.dtype for name, node in self.buffers.items()}
+        while len(self.exact) <= position:
+            self.exact.append(exact(self.values, self.exact, dtypes))
+        return self.exact[position]
 
     def in_order(self) -> None:
         """Evaluate the group's tensors from first to last.
@@ -211,9 +221,11 @@ class Builder:
     def _compute(self, op: str, args: tuple[int, ...], dtype: torch.dtype) -> int:
         """Emit an operation and return its position; comparisons of small coordinates use int32.
 
-        A selection of True or False by a condition is the condition.
+        A selection of True or False by a condition is the condition. A value that a dtype holds is not rounded to that dtype.
         """
         values = [self.values[k] for k in args]
+        if op in HALF_ROUNDINGS and HALF_ROUNDINGS[op] in self._exact(args[0]):
+            return args[0]
         if op == "where" and values[1:] == [TRUE, FALSE]:
             return args[0]
         if op in COMPARISONS and all(_is_narrow(value) for value in values):

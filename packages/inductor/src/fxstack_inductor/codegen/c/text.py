@@ -9,6 +9,7 @@ import torch
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.exact_halves import exact_values
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
 from fxstack_inductor.ir.kernel import (
     Check,
@@ -117,7 +118,8 @@ class Names:
         """Return the C statement of a store, for example ``a1[i0] = v3;``."""
         row, dtype = self.targets.get(store), self.dtypes[store.buffer]
         target = self.element(store.buffer, store.index) if row is None else f"{row}[j]"
-        value = self.operand(self._unrounded(store))
+        position = self._unrounded(store)
+        value = self.operand(position)
         if store in self.results:
             return f"{self.results[store]}[j] = {value};"
         if store in self.kernel.copied:
@@ -127,6 +129,8 @@ class Names:
             value = c_ops.emit(
                 COMBINED.get(store.op, store.op), [c_ops.load(target, dtype), value], kind, [kind, kind]
             )
+        elif dtype is torch.bfloat16 and dtype in exact_values(self.kernel)[position]:
+            return f"{target} = bf16_bits({value});"
         return f"{target} = {c_ops.store(value, dtype)};"
 
     def _unrounded(self, store: Store) -> int:
