@@ -20,6 +20,8 @@ PROGRAMS = {
     "functions of a row": (lambda x, row, i: x * row.sin() + row.exp(), False),
     "conditions of a row": (lambda x, row, i: torch.where(row.sin() > 0, x, x[..., i]), True),
     "places that differ from row to row": (lambda x, row, i: x.gather(-1, i.expand(4, 9, 33) + 0), True),
+    "places in a rolled row": (lambda x, row, i: x.roll(3, -1)[..., i] + x.roll(-3, -1)[..., i] * 2, True),
+    "places in a joined row": (lambda x, row, i: torch.cat([x[..., 5:], x[..., :5]], -1)[..., i] - x, True),
     "a joined row": (lambda x, row, i: torch.cat([x[..., i], x * row.tanh()], -1), True),
     "a sum over rows": (lambda x, row, i: (x[..., i] * row[i]).norm(dim=1), False),
     "few rows": (lambda x, row, i: x[0, :4][..., i] + row, False),
@@ -61,6 +63,14 @@ def test_a_bad_place_raises():
 def test_places_of_small_elements_have_32_bits(dtype, narrow):
     compiled = check(lambda x, i: x.abs()[..., i], X.to(dtype), ORDER, options=OPTIONS)
     assert ("(int32_t)v" in compiled.lowered.c) == narrow
+
+
+@pytest.mark.parametrize(("dtype", "cast"), [(torch.float32, "(int32_t)"), (torch.int64, "")])
+def test_places_in_a_rolled_row_take_no_division(dtype, cast):
+    compiled = check(lambda x, i: x.roll(3, -1)[..., i] + 1, (X * 4).to(dtype), ORDER, options=OPTIONS)
+    text = compiled.lowered.c.partition("void kernel_0")[2]
+    assert re.search(r"\[" + re.escape(cast) + r"wrapped_int64_t\(v\d+ \+ -3, 33\)", text)
+    assert "remainder" not in text
 
 
 @pytest.mark.parametrize(("size", "narrow"), [(2**31 + 8, False), (2**31 - 8, True)])

@@ -1,6 +1,7 @@
 /* Arithmetic of sizes, as index expressions spell it (codegen/index_text.py); quotients are rounded down, as Python's are. */
 static inline int64_t floordiv_int64_t(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static inline int64_t remainder_int64_t(int64_t a, int64_t b) { return a - b * floordiv_int64_t(a, b); }
+static inline int64_t wrapped_int64_t(int64_t a, int64_t b) { return a < 0 ? a + b : a; }
 static inline int64_t max_int64_t(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t min_int64_t(int64_t a, int64_t b) { return a < b ? a : b; }
 

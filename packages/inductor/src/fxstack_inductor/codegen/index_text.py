@@ -24,6 +24,8 @@ class IndexPrinter:
     """A format with ``{name}`` for ``min`` or ``max``."""
     variable: str = "{}"
     """A format for the name of a variable."""
+    wrapped: str = ""
+    """Name of the helper for a remainder whose dividend is negative by at most the divisor, and less than the divisor."""
 
     def __call__(self, expr: Expr) -> str:
         if not expr.terms:
@@ -45,9 +47,17 @@ class IndexPrinter:
             case FloorDiv(num, den):
                 return self._quotient(self.divide, self.floordiv, num, den)
             case Mod(num, den):
-                return self._quotient("%", self.remainder, num, den)
+                return self._wrapped(num, den) or self._quotient("%", self.remainder, num, den)
             case Extremum(name, left, right):
                 return f"{self.extremum.format(name=name)}({self(left)}, {self(right)})"
+
+    def _wrapped(self, num: Expr, den: Expr) -> str:
+        """Return ``num % den`` where the bounds of ``num`` allow no more than two quotients, else an empty text."""
+        (low, high), size = num.bounds(), den.as_int()
+        if not self.wrapped or low is None or high is None or not size:
+            return ""
+        start = (low // size + 1) * size
+        return f"{self.wrapped}({self(num - start)}, {self(den)})" if high - start < size else ""
 
     def _quotient(self, symbol: str, helper: str, num: Expr, den: Expr) -> str:
         """Return ``num / den`` or its remainder: by ``symbol`` if ``num`` cannot be negative, else by ``helper``."""
@@ -62,7 +72,9 @@ def _c_number(value: int) -> str:
     return str(value) if -(2**31) < value < 2**31 else f"INT64_C({value})"
 
 
-c_index = IndexPrinter(_c_number, "/", "floordiv_int64_t", "remainder_int64_t", "{name}_int64_t")
+c_index = IndexPrinter(
+    _c_number, "/", "floordiv_int64_t", "remainder_int64_t", "{name}_int64_t", wrapped="wrapped_int64_t"
+)
 """C text in 64 bits."""
 
 triton_index = IndexPrinter(

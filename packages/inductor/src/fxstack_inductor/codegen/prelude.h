@@ -222,6 +222,9 @@ HYPOT(float, f) HYPOT(double, )
   }
 INT_DIVISION(int64_t) INT_DIVISION(int32_t) INT_DIVISION(int16_t) INT_DIVISION(int8_t) INT_DIVISION(uint8_t)
 
+/* The remainder of a >= -b below b, without a division: processors have no vectors of these. */
+INLINED int64_t wrapped_int64_t(int64_t a, int64_t b) { return a < 0 ? a + b : a; }
+
 /* Extremes that keep NaN, whichever side it is on: an instruction for the extreme of numbers, and one for NaN in a. */
 #define EXTREMES(T) \
   INLINED T max_##T(T a, T b) { T m = a > b ? a : b; return a != a ? a : m; } \

@@ -10,7 +10,7 @@ from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.exact_halves import exact_values
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
+from fxstack_inductor.ir.expr import ZERO, Expr, Mod, Monomial, Var, integer, of_atom
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
@@ -77,26 +77,47 @@ class Names:
 
     def element(self, buffer: str, index: Expr) -> str:
         """Return the C text of an element of a buffer, for example ``a0[i0]``."""
-        return f"{self.buffers[buffer]}[{self._index(self._narrowed(buffer, index))}]"
+        return f"{self.buffers[buffer]}[{self._index(self._narrowed(buffer, self._bounded(index)))}]"
+
+    def _bounded(self, index: Expr) -> Expr:
+        """Return the index with the bounds of checked places in remainders: bounds may make a division unnecessary."""
+        checked = {
+            Var(f"v{k}", VarKind.VALUE): self.narrow[k] for k in index_operands(index) if k in self.narrow
+        }
+        inside = {
+            var: of_atom(Var(var.name, VarKind.LOOP, integer(size)))
+            for var, size in checked.items()
+            if index.coefficient(var) is None
+        }
+        return index.subs(inside) if inside else index
 
     def _narrowed(self, buffer: str, index: Expr) -> Expr:
-        """Return the index of an element of at most 32 bits with small places in 32 bits.
+        """Return the index of an element of at most 32 bits with small places and remainders in 32 bits.
 
         GCC makes vectors of reads at places that are wider than the elements for few processors only. What C adds in 32 bits,
-        small places and the constant, stays below 2**31.
+        these and the constant, stays below 2**31.
         """
         if self.dtypes[buffer].itemsize > 4:
             return index
-        small = {}
+        small = ZERO
         room = 2**31 - abs(dict(index.terms).get((), 0))
-        for k in index_operands(index):
-            var = Var(f"v{k}", VarKind.VALUE)
-            step = index.coefficient(var)
-            times = None if step is None else step.as_int()
-            if times is not None and k in self.narrow and self.narrow[k] * abs(times) < room:
-                room -= self.narrow[k] * abs(times)
-                small[var] = of_atom(Var(f"(int32_t)v{k}", VarKind.VALUE))
-        return index.subs(small) if small else index
+        for monomial, times in index.terms:
+            term = Expr(((monomial, times),))
+            size = self._size(monomial)
+            if size is not None and size * abs(times) < room:
+                room -= size * abs(times)
+                term = of_atom(Var(f"(int32_t){c_index(of_atom(monomial[0]))}", VarKind.VALUE)) * times
+            small += term
+        return small
+
+    def _size(self, monomial: Monomial) -> int | None:
+        """Return what a checked place or a remainder is below; None for other products."""
+        match monomial:
+            case (Var(name, VarKind.VALUE),):
+                return self.narrow.get(int(name[1:]))
+            case (Mod(_, den),):
+                return den.as_int()
+        return None
 
     def _index(self, index: Expr) -> str:
         """Return an index as C text.
