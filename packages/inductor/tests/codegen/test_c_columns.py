@@ -7,6 +7,7 @@ import torch
 from inductor_checks import check, kernels
 
 from fxstack_inductor.codegen.c.strategy import function_text, strategy
+from fxstack_inductor.ir.kernel import Load
 
 
 def columns(fn, *inputs, **options):
@@ -59,6 +60,15 @@ def test_values_of_a_column_are_computed_once_for_all_rows():
     bodies = [text.partition("\n    }\n")[0] for text in passes]
     assert len(bodies) == 2
     assert not any(f"{name}(" in body for body in bodies for name in ("sqrt", "expf", "sinf"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_columns_are_neighbours_in_the_largest_tensors(dtype):
+    """The result of the reduction lies in another order than the operand, but is a ninth of its size."""
+    x = (torch.rand(9, 4, 28, 30) * 9).to(dtype).transpose(-1, -2)
+    (kernel,) = kernels(columns(lambda x: (x.amax(0), x * 2 + 1), x))
+    (load,) = (value for value in kernel.values if isinstance(value, Load))
+    assert load.index.coefficient(kernel.outer[-1].var) == 1
 
 
 PIECES = "const int64_t tile = min_int64_t(from, {columns} - 16), width = 16;"

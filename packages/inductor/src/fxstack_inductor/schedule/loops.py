@@ -63,7 +63,10 @@ def _replace_loop(loops: tuple[Loop, ...], var: Var, parts: tuple[Var, ...]) -> 
 
 
 def order_loops(kernel: Kernel) -> Kernel:
-    """Order loops from the largest stride to the smallest, judged by the access with the most loops."""
+    """Order loops from the largest stride to the smallest, judged by the access with the most of these loops.
+
+    Of several, one that changes along the inner loops, too, decides: it has more elements.
+    """
     return replace(
         kernel,
         outer=_sorted(kernel.outer, kernel),
@@ -77,7 +80,12 @@ def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
         return loops
     accesses = [s.index for s in kernel.stores] + [v.index for v in kernel.values if isinstance(v, Load)]
     variables = [loop.var for loop in loops]
-    best = max(accesses, key=lambda e: sum(v in e.variables for v in variables), default=None)
+    every = {loop.var for loop in (*kernel.outer, *kernel.inner)}
+    best = max(
+        accesses,
+        key=lambda e: (sum(v in e.variables for v in variables), len(every & e.variables)),
+        default=None,
+    )
     if best is None:
         return loops
     steps = {v: _stride(best, v) for v in variables}
