@@ -448,6 +448,22 @@ def test_tensors_of_two_operands_are_computed_again_for_two_elementwise_readers(
     assert stored(lambda x, y, z: (lambda v: (v.flip(-1), v + 1, v.flip(0)))(x - y - z), x, y, z) == 4
 
 
+def test_operations_on_one_element_count_once():
+    """A selection reads the tensor three times, and its kernel computes the tensor once."""
+
+    def fn(x):
+        y = x.clamp(-3, 3)
+        y = torch.where(y > 0, y, -y)
+        return y.flip(-1) + x, torch.maximum(y, x)
+
+    assert fused(check(fn, X))
+
+
+def test_results_that_read_a_tensor_in_several_orders_share_a_loop():
+    assert fused(check(lambda x: (x.flip(-1) * 2, x.flip(-1) + x, x - 1), X))
+    assert fused(check(lambda x: (x.flip(-1) + x, x - 1, x.flip(-1) * 2), X))
+
+
 def test_expanded_operands_take_no_memory():
     def shifted(x, y, z):
         v = x - y + z

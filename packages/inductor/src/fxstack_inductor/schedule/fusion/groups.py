@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product as combinations
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom, product
 from fxstack_inductor.ir.nodes import Call, Computed, ExternCall, Masked, Node, Pointwise, Reduction, walk
@@ -17,7 +18,7 @@ from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.lower.program import Program
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.fusion.cpu_rules import CPU_RULES
-from fxstack_inductor.schedule.fusion.inlining import Usage
+from fxstack_inductor.schedule.fusion.inlining import WINDOW, Usage
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
 from fxstack_inductor.schedule.fusion.state import FusionState, Group, Placement, loops_of
@@ -198,18 +199,41 @@ def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[E
 
 
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
-    """Return pairs of equal coordinates: where each group reads the first tensor that both read."""
-    first: dict[Node, tuple[Expr, ...]] = {}
-    for node, placement in left.placed.items():
+    """Return pairs of equal coordinates: where each group reads the first tensor of ``right`` that both read.
+
+    A group may read a tensor at a few places. Places of the same form come first. The places of a window have conditions
+    that other results are better without.
+    """
+    there = _places(fusion, left)
+    for node, here in _places(fusion, right).items():
+        if node not in there:
+            continue
+        pairs = list(combinations(there[node], here))
+        if max(len(there[node]), len(here)) >= WINDOW:
+            pairs = pairs[:1]
+        others, coords = next((pair for pair in pairs if _form(pair[0]) == _form(pair[1])), pairs[0])
+        return list(zip(others, coords, strict=True))
+    return []
+
+
+def _places(fusion: Fusion, group: Group) -> dict[Node, list[tuple[Expr, ...]]]:
+    """Return the coordinates at which a group reads each tensor."""
+    found: dict[Node, list[tuple[Expr, ...]]] = {}
+    for node, placement in group.placed.items():
         for read in fusion.accesses_at(node, placement)[1:]:
             if read.is_known:
-                first.setdefault(read.tensor, read.coords)
-    for node, placement in right.placed.items():
-        for read in fusion.accesses_at(node, placement)[1:]:
-            other = first.get(read.tensor)
-            if other is not None and read.is_known:
-                return list(zip(other, read.coords, strict=True))
-    return []
+                places = found.setdefault(read.tensor, [])
+                places += [] if read.coords in places else [read.coords]
+    return found
+
+
+def _form(coords: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Return coordinates with loops that are named by their order in the coordinates."""
+    loops = dict.fromkeys(
+        atom for coord in coords for atom in coord.atoms() if isinstance(atom, Var) and atom.extent
+    )
+    names = {var: of_atom(Var(f"loop{k}", var.kind, var.extent)) for k, var in enumerate(loops)}
+    return tuple(coord.subs(names) for coord in coords)
 
 
 def _moved(placement: Placement, unifier: Unifier) -> Placement:

@@ -138,8 +138,8 @@ def _sections(program: Program) -> dict[int, int]:
 class _Cost:
     """The work of one element of a tensor, including the tensors inlined into it."""
 
-    calls: int
-    """The number of operations."""
+    operations: Mapping[Node, int]
+    """The number of operations of each tensor of which the same element is computed: a kernel computes it once."""
     expensive: int
     """The number of operations that are slow to repeat (e.g. exponentials)."""
     reads: frozenset[Node]
@@ -154,6 +154,11 @@ class _Cost:
     """Whether an element is read under a condition."""
     strided: bool
     """Whether neighbouring elements are read some elements apart."""
+
+    @property
+    def calls(self) -> int:
+        """The number of operations."""
+        return sum(self.operations.values())
 
 
 def choose_inlined(uses: Usage) -> set[Node]:
@@ -237,6 +242,7 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
     """Return the cost of ``node`` if the tensors ``inlined`` are computed at each read."""
     calls, expensive, indirect, depth, bends, conditional, strided = 0, 0, False, 0, 0, False, False
     reads: set[Node] = set()
+    operations: dict[Node, int] = {}
     for body in walk(node.body):
         conditional = conditional or reads_in_parts(body)
         match body:
@@ -254,7 +260,10 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
                     inner = costs[source]
                     depth = max(depth, inner.depth + 1)
                     bends += inner.bends * (1 + bends_here)
-                    calls += inner.calls
+                    if coords == node.index:
+                        operations |= inner.operations
+                    else:
+                        calls += inner.calls
                     expensive += inner.expensive
                     indirect = indirect or inner.indirect
                     conditional = conditional or inner.conditional
@@ -265,7 +274,8 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
                     reads.add(source)
             case _:
                 pass
-    return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends, conditional, strided)
+    operations[node] = calls
+    return _Cost(operations, expensive, frozenset(reads), indirect, depth, bends, conditional, strided)
 
 
 def _is_strided(node: Computed, source: Node, coords: Sequence[Expr]) -> bool:
