@@ -5,6 +5,7 @@ import torch
 from inductor_checks import check, kernels
 
 from fxstack_inductor.codegen.c.strategy import strategy
+from fxstack_inductor.ir.kernel import Load
 
 
 def strategies(fn, *inputs):
@@ -24,6 +25,37 @@ def test_a_softmax_across_transposed_memory_is_stored_along_its_rows():
 
 def test_halves_are_transposed_before_they_are_converted():
     assert strategies(lambda x: x.t().softmax(0), torch.randn(40, 50).bfloat16())[-1] == "points"
+
+
+def columns_of(compiled):
+    """The loops, by kernel, along which each access is contiguous that changes along the last outer loop."""
+    found = []
+    for kernel in kernels(compiled):
+        last = kernel.outer[-1].var
+        places = [v.index for v in kernel.values if isinstance(v, Load)] + [s.index for s in kernel.stores]
+        found.append({place.coefficient(last).as_int() for place in places if last in place.variables})
+    return found
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda x: (x - x.mean(0)) / (x.std(0) + 1e-5),
+        lambda x: x * (x.square().mean(1, keepdim=True) + 1e-5).rsqrt(),
+        lambda x: (x - x.amax((0, 1))).exp(),
+    ],
+)
+def test_results_across_transposed_memory_lie_like_it(norm):
+    x = torch.randn(5, 6, 14, 20).transpose(-1, -2)
+    steps = columns_of(check(lambda x: norm(x) + x.amax(-1, keepdim=True), x))
+    assert steps == [{1}, {1}]
+
+
+def test_results_across_memory_that_are_returned_keep_their_order():
+    x = torch.randn(5, 6, 14, 20).transpose(-1, -2)
+    check(lambda x: (x.mean(0), x - x.mean(0), (x.std(0) + 1) * 2), x)
+    check(lambda x: (x.mean(0) @ x.mean(0).transpose(-1, -2), x - x.mean(0)), x)
+    check(lambda x: (x - x.mean(0).transpose(-1, -2)).std(1) + x.transpose(-1, -2).mean((0, 1)), x[:, :, :14])
 
 
 def test_batches_and_more_operands():
