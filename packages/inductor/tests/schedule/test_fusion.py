@@ -332,6 +332,19 @@ def test_conditional_reads_are_no_part_of_a_reduction(fn):
     assert not any(v.mask is not None for k in found if k.inner for v in k.values if isinstance(v, Load))
 
 
+@pytest.mark.parametrize(
+    "moved",
+    [lambda x: x.roll(3, -1) + 1, lambda x: torch.cat([x[..., 5:], x[..., :5]], -1), lambda x: x.roll(3, 1)],
+)
+@pytest.mark.parametrize(("dim", "kernel"), [(0, True), (1, False), (-1, False), ((0, 1, 2), False)])
+def test_reductions_over_expanded_dimensions_take_conditional_reads(moved, dim, kernel):
+    x = torch.randn(1, 12, 32).expand(8, 12, 32)
+    program = trace(lambda x: moved(x).amax(dim), x)  # ``check`` would copy the tensor
+    compiled = fi.compile_graph(program, (x,), FAST)
+    assert fused(compiled) == kernel
+    assert_equal(compiled(x), (moved(x).amax(dim),))
+
+
 def test_results_across_memory_are_no_part_of_a_reduction_along_it():
     x, y = torch.randn(40, 60), torch.randn(60, 40)
     assert fused(check(lambda x, y: x - y.amax(0), y * 2, y))

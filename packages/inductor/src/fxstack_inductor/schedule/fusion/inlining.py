@@ -179,7 +179,8 @@ def choose_inlined(uses: Usage) -> set[Node]:
         if uses.many_threads and _narrows_scan(node, uses):
             continue
         # A loop with conditions is no vector loop; a kernel without reductions is split where conditions change.
-        if not uses.many_threads and cost.conditional and any(_walks(reader) for _, reader in readers):
+        walked = [reader for _, reader in readers if _walks(reader)] if cost.conditional else []
+        if not uses.many_threads and any(not _repeats(reader, cost) for reader in walked):
             continue
         again = uses.many_threads and _is_short(cost, readers)
         if node in wider or _worth_inlining(
@@ -201,6 +202,14 @@ def reads_in_parts(body: Body) -> bool:
 def _walks(reader: Computed) -> bool:
     """Whether a kernel of ``reader`` has inner loops."""
     return isinstance(reader, (Reduction, Scan))
+
+
+def _repeats(reader: Computed, cost: _Cost) -> bool:
+    """Whether ``reader`` has as many elements as what it is computed from: it is reduced over expanded dimensions."""
+    sizes = [tensor.layout.numel.as_int() for tensor in (reader, *cost.reads)]
+    if isinstance(reader, Scan) or None in sizes or not cost.reads:
+        return False
+    return sum(map(_memory, cost.reads)) <= _bytes(reader)
 
 
 def _widens(node: Computed) -> bool:
