@@ -406,6 +406,16 @@ def test_far_reads_in_long_rows_are_no_part_of_a_reduction_across_the_rows():
     assert fused(check(f, torch.randn(40, 500), torch.randperm(500)))
 
 
+def test_far_reads_of_halves_are_no_part_of_a_reduction_across_rows_of_any_length():
+    def f(x, order):
+        y = x - x[:, order]
+        return y, y.amax(0)
+
+    x, order = torch.randn(40, 200), torch.randperm(200)
+    assert len(kernels(check(f, x.bfloat16(), order))) == 2
+    assert fused(check(f, x, order))
+
+
 @pytest.mark.parametrize(("size", "count"), [(2000, 1), (500, 2)])
 def test_far_reads_in_long_rows_are_not_repeated_for_several_readers(size, count):
     def f(x, order):

@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fxstack_inductor.ir.expr import ONE, Expr, Var, product
-from fxstack_inductor.ir.nodes import Body, Call, Computed, Node, Pointwise, Read, Reduction, walk
+from fxstack_inductor.ir.nodes import (
+    HALF_DTYPES,
+    Body,
+    Call,
+    Computed,
+    Node,
+    Pointwise,
+    Read,
+    Reduction,
+    walk,
+)
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
 from fxstack_inductor.schedule.fusion.inlining import ROW, reads_in_parts
@@ -223,10 +233,16 @@ def _is_far(body: Body) -> bool:
     return isinstance(body, Read) and not all(map(is_known, body.coords))
 
 
+def _is_far_half(body: Body) -> bool:
+    """Whether this reads a half-precision element at a place from memory."""
+    return isinstance(body, Read) and body.node.dtype in HALF_DTYPES and _is_far(body)
+
+
 def _keeps_far_reads_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Refuse, on a CPU, reads at places from memory within long rows beside reductions across these rows.
 
-    Such a kernel goes through all rows tile by tile, so that each tile reads from all of the rows.
+    Such a kernel goes through all rows tile by tile, so that each tile reads from all of the rows. Half-precision
+    elements, which are read and converted one by one in the loop over the columns, take longer in rows of any length.
     """
     inner = merged.inner or frozenset()
     if fusion.program.many_threads or not any(isinstance(n, Reduction) for n in merged.placed):
@@ -239,7 +255,8 @@ def _keeps_far_reads_apart(fusion: FusionState, merged: Group, left: Group, righ
         place = fusion.accesses_at(node, merged.placed[node])[0].place
         last = next((v for v in merged.space if place.coefficient(v) == 1), None)
         row = None if last is None or last.extent is None else last.extent.as_int()
-        if row is not None and last not in inner and row * node.dtype.itemsize > ROW:
+        slow = fusion.has(node, _is_far_half) or (row is not None and row * node.dtype.itemsize > ROW)
+        if row is not None and last not in inner and slow:
             return Refusal("reads at places from memory beside a reduction across memory", node.name)
     return None
 
