@@ -73,6 +73,22 @@ def test_places_in_a_rolled_row_take_no_division(dtype, cast):
     assert "remainder" not in text
 
 
+LOOPS = {
+    "differ along columns": (lambda x, i: x.abs().gather(0, i[:5, None] % 5 + 0 * x[:5].long()), True),
+    "differ from short row to short row": (lambda x, i: x.gather(1, x.argmax(1, keepdim=True)) + x, True),
+    "are those of a whole row": (lambda x, i: x[i % 9].exp() + 1, False),
+    "come of a reduction along the loop": (lambda x, i: x.abs()[x.sum(1).argmax()] * x, False),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_along_which_places_differ_have_32_bits(name):
+    """An access with a loop in 32 bits has no known step: a place that is the same for all points has neighbours beside it."""
+    program, narrow = LOOPS[name]
+    compiled = check(program, X.reshape(-1, 9)[:, :7], ORDER, options=OPTIONS)
+    assert ("[(int32_t)p" in compiled.lowered.c) == narrow
+
+
 @pytest.mark.parametrize(("size", "narrow"), [(2**31 + 8, False), (2**31 - 8, True)])
 def test_places_in_large_tensors_keep_64_bits(size, narrow):
     x = torch.empty(size, dtype=torch.uint8)  # no page of it is touched

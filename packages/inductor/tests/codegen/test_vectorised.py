@@ -26,6 +26,10 @@ PROGRAMS = {
     "extremes beside exponentials": lambda x, m: (
         x.gather(1, x.argmax(1, keepdim=True)) - x.logsumexp(1, True)
     ),
+    "places of short rows": lambda x, m: (
+        x.view(-1, 12).gather(1, x.view(-1, 12).argmax(1, True)) + x.view(-1, 12).abs()
+    ),
+    "places across rows": lambda x, m: x.sqrt().gather(0, x.abs().argmax(0, True)) + x.exp(),
     "functions beside an index": lambda x, m: x[:, torch.arange(191, -1, -1)].exp().sum(1),
     "backward with gaps": lambda x, m: (x[:, ::2].flip(-1).exp(), (x[:, ::3].flip(-1) * x[:, :64]).sum(1)),
     "many functions of short rows": lambda x, m: (

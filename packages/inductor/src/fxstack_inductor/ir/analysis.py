@@ -105,10 +105,12 @@ class Analysis:
         return sorted(seen)
 
     def varying(self, loop: Loop) -> set[int]:
-        """Return the positions of the values that differ from point to point of ``loop``."""
+        """Return the positions of the values that differ from point to point of ``loop``: no results of reductions over it."""
         varying: set[int] = set()
         for k, value in enumerate(self.kernel.values):
-            if loop.var in index_variables(value) or varying.intersection(operands(value)):
+            reduced = isinstance(value, Reduce) and loop in self.kernel.inner
+            differs = loop.var in index_variables(value) or varying.intersection(operands(value))
+            if differs and not reduced:
                 varying.add(k)
         return varying
 

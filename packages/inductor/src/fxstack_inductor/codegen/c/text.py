@@ -8,6 +8,7 @@ import torch
 
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.exact_halves import exact_values
 from fxstack_inductor.ir.expr import ZERO, Expr, Mod, Monomial, Var, integer, of_atom
@@ -18,6 +19,7 @@ from fxstack_inductor.ir.kernel import (
     IndexValue,
     Kernel,
     Load,
+    Loop,
     Reduce,
     Scan,
     Store,
@@ -77,7 +79,7 @@ class Names:
 
     def element(self, buffer: str, index: Expr) -> str:
         """Return the C text of an element of a buffer, for example ``a0[i0]``."""
-        return f"{self.buffers[buffer]}[{self._index(self._narrowed(buffer, self._bounded(index)))}]"
+        return f"{self.buffers[buffer]}[{self._index(self._narrowed(buffer, self._bounded(index), index_operands(index)))}]"
 
     def _bounded(self, index: Expr) -> Expr:
         """Return the index with the bounds of checked places in remainders: bounds may make a division unnecessary."""
@@ -91,33 +93,44 @@ class Names:
         }
         return index.subs(inside) if inside else index
 
-    def _narrowed(self, buffer: str, index: Expr) -> Expr:
-        """Return the index of an element of at most 32 bits with small places and remainders in 32 bits.
+    def _narrowed(self, buffer: str, bounded: Expr, places: tuple[int, ...]) -> Expr:
+        """Return the index of an element of at most 32 bits with small places, remainders and loops in 32 bits.
 
-        GCC makes vectors of reads at places that are wider than the elements for few processors only. What C adds in 32 bits,
-        these and the constant, stays below 2**31.
+        GCC makes vectors of reads at places that are wider than the elements for few processors only, and of sums of 32 and 64
+        bits for none. What C adds in 32 bits, these and the constant, stays below 2**31.
         """
         if self.dtypes[buffer].itemsize > 4:
-            return index
+            return bounded
         small = ZERO
-        room = 2**31 - abs(dict(index.terms).get((), 0))
-        for monomial, times in index.terms:
+        room = 2**31 - abs(dict(bounded.terms).get((), 0))
+        loops = {loop.var: loop.extent.as_int() for loop in self._vector_loops(places)}
+        for monomial, times in bounded.terms:
             term = Expr(((monomial, times),))
-            size = self._size(monomial)
+            size = self._size(monomial, loops)
             if size is not None and size * abs(times) < room:
                 room -= size * abs(times)
                 term = of_atom(Var(f"(int32_t){c_index(of_atom(monomial[0]))}", VarKind.VALUE)) * times
             small += term
         return small
 
-    def _size(self, monomial: Monomial) -> int | None:
-        """Return what a checked place or a remainder is below; None for other products."""
+    def _size(self, monomial: Monomial, loops: Mapping[Var, int | None]) -> int | None:
+        """Return what a checked place, a remainder or one of ``loops`` is below; None for other products."""
         match monomial:
             case (Var(name, VarKind.VALUE),):
                 return self.narrow.get(int(name[1:]))
+            case (Var() as var,):
+                return loops.get(var)
             case (Mod(_, den),):
                 return den.as_int()
         return None
+
+    def _vector_loops(self, places: tuple[int, ...]) -> list[Loop]:
+        """Return the loops that may be vector loops, and along which one of ``places`` differs; all places are small."""
+        last = [loops[-1] for loops in (self.kernel.inner, self.kernel.outer) if loops]
+        if not places or not all(k in self.narrow for k in places):
+            return []
+        facts = analyse(self.kernel)
+        return [loop for loop in last if not facts.varying(loop).isdisjoint(places)]
 
     def _index(self, index: Expr) -> str:
         """Return an index as C text.
