@@ -1,5 +1,7 @@
 """Points of several neighbouring elements: short rows written out, through stack arrays, of every element size."""
 
+import re
+
 import pytest
 import torch
 from inductor_checks import check
@@ -70,6 +72,36 @@ def test_a_row_of_nan_and_zeros():
     x = X.clone()
     x[3, 4], x[5], x[6] = torch.nan, -0.0, torch.inf
     interleaved(lambda x: (x.amax(-1), x.amin(-1), x.sum(-1), x.softmax(-1)), x)
+
+
+PLACES = {
+    "of extremes": lambda x, at: (
+        x.gather(-1, x.argmax(-1, keepdim=True)) + x.gather(-1, x.argmin(-1)[:, None])
+    ),
+    "read from memory": lambda x, at: (x.gather(-1, at[:, :1]), x.amin(-1)),
+    "for each element": lambda x, at: (x * 2).gather(-1, at) + x.amax(-1, keepdim=True),
+    "that count from the end": lambda x, at: x.take_along_dim(at[:, :1] - 4, -1) * x,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", PLACES)
+def test_elements_at_places_are_chosen_among_those_of_the_row(name, dtype):
+    """A read at a place would leave a loop over narrow elements without vectors."""
+    x, at = (torch.rand(130, 4) * 20 - 10).to(dtype), torch.randint(0, 4, (130, 4))
+    text = check(PLACES[name], x, at).lowered.c
+    kernel = text[text.index("kernel_0") :]
+    assert "split0[0]" in kernel
+    assert "CHECK_INDEX" in kernel or "WRAP_INDEX" in kernel
+    assert not re.search(r"a0\[.*v\d+.*\];", kernel)
+
+
+def test_a_place_outside_of_the_row_raises():
+    x, at = X[:, :4], torch.randint(0, 4, (130, 1))
+    compiled = check(lambda x, at: x.gather(-1, at) - x.amax(-1, keepdim=True), x, at)
+    at[77] = 4
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        compiled(x, at)
 
 
 def test_symbolic_rows():

@@ -1,7 +1,8 @@
 """Write out short inner loops point by point: a reduction over few elements becomes arithmetic on values in registers.
 
 The loop over the outer points is then the vector loop, and it reads each element once, however many passes the
-kernel had. Rows of few elements need neither sums across the lanes of a vector nor a rest of each row.
+kernel had. Rows of few elements need neither sums across the lanes of a vector nor a rest of each row. An element of the
+row at a computed place, such as that of its extreme, is chosen among the values in registers.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from dataclasses import replace
 from functools import reduce
 from itertools import product, zip_longest
 
+import torch
+
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, integer, value_var
 from fxstack_inductor.ir.expr import product as product_of
 from fxstack_inductor.ir.kernel import (
+    Check,
     Compute,
     Constant,
     Kernel,
@@ -39,6 +43,8 @@ MIN_LOOP_POINTS = 16
 """The least points of the loop that becomes the vector loop."""
 MAX_VALUES = 160
 """The most values of a kernel with its inner points written out: the compiler reads each of them."""
+MAX_CHOSEN = 2 * MAX_VALUES
+"""The same, with the values that choose elements at computed places."""
 STEPS = {
     "sum": "add",
     "prod": "mul",
@@ -99,6 +105,8 @@ class _Unroller:
     def __init__(self, source: Kernel) -> None:
         self.source = source
         self.values: list[Value] = []
+        self.loads: dict[Load, int] = {}
+        """The positions of the copied loads."""
         self.points = [
             {loop.var: integer(at) for loop, at in zip(source.inner, place, strict=True)}
             for place in product(*(range(loop.extent.as_int() or 0) for loop in source.inner))
@@ -113,9 +121,9 @@ class _Unroller:
             if isinstance(value, Reduce):
                 found = [self._reduced(value)] * len(self.points)
             elif facts.inner[k]:
-                found = [self._add(self._copy(value, at)) for at in range(len(self.points))]
+                found = [self._added(self._copy(value, at)) for at in range(len(self.points))]
             else:
-                found = [self._add(self._copy(value, 0))] * len(self.points)
+                found = [self._added(self._copy(value, 0))] * len(self.points)
             for places, position in zip(self.places, found, strict=True):
                 places.append(position)
         stores = [
@@ -129,6 +137,31 @@ class _Unroller:
         """Append a value; return its position."""
         self.values.append(value)
         return len(self.values) - 1
+
+    def _added(self, value: Value) -> int:
+        """Return the position of a copied value: a load at a place in a row that is in registers is a choice among these."""
+        if not isinstance(value, Load):
+            return self._add(value)
+        elements = self._elements(value)
+        if elements is None or len(self.values) + 3 * len(elements) > MAX_CHOSEN:
+            return self.loads.setdefault(value, self._add(value))
+        result, *others = elements
+        place = self._add(Compute("cast", index_operands(value.index), torch.int32))
+        for k, element in enumerate(others, 1):
+            here = self._add(Compute("eq", (place, self._add(Constant(str(k), torch.int32))), torch.bool))
+            result = self._add(Compute("where", (here, element, result), value.dtype))
+        return result
+
+    def _elements(self, load: Load) -> list[int] | None:
+        """Return the positions of all elements among which the computed place of ``load`` chooses; None if one is not loaded."""
+        places = index_operands(load.index)
+        check = self.values[places[0]] if len(places) == 1 else None
+        size = check.size.as_int() if isinstance(check, Check) and load.mask is None else None
+        if size is None or not 1 <= size <= MAX_POINTS:
+            return None
+        var = Var(f"v{places[0]}", VarKind.VALUE)
+        row = [replace(load, index=load.index.subs({var: integer(k)})) for k in range(size)]
+        return [self.loads[each] for each in row] if all(each in self.loads for each in row) else None
 
     def _reduced(self, value: Reduce) -> int:
         """Append the steps of a reduction over all points; return the position of the result."""
