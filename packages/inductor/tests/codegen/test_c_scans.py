@@ -86,6 +86,27 @@ def test_reductions_beside_scans(rows):
     check(lambda x: (x.sigmoid().cumsum(-1) * 2).sum(-1), torch.randn(rows, 5000))
 
 
+ACROSS = {
+    "sums": (lambda x, y: (x.t() + y).cumsum(-1), "columns"),
+    "running extremes": (lambda x, y: (x.t().cummax(-1).values * y).cumsum(-1), "columns"),
+    "beside reductions": (lambda x, y: ((s := (x.t() * y).cumsum(-1)), s.argmin(-1), s.amax(-1)), "columns"),
+    "sums of integers": (lambda x, y: x.t().long().cumsum(-1) + y.long(), "rows"),
+    "sums of integers beside reductions": (
+        lambda x, y: ((s := x.t().long().cumsum(-1)) + y.long(), s.amin(-1)),
+        "columns",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ACROSS)
+def test_rows_that_lie_across_memory_are_columns(name, dtype):
+    """Their elements are neighbours from row to row; results along rows go through transposed copies."""
+    program, wanted = ACROSS[name]
+    x, y = ((torch.rand(shape) * 4 - 2).round().to(dtype) for shape in ((130, 75), (75, 130)))
+    assert strategies(program, x, y)[0] == wanted
+
+
 def test_a_mutated_input():
     def f(x, y):
         x.copy_((x.exp() + y).cumsum(-1) * x)

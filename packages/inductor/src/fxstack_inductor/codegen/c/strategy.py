@@ -17,7 +17,7 @@ from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.crossing import crossing
-from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop
+from fxstack_inductor.codegen.c.reductions.scan_rows import ScanWriter, row_loop, slow_scans
 from fxstack_inductor.codegen.c.reductions.short_rows import ShortRowWriter, short_rows
 from fxstack_inductor.codegen.c.reductions.turned import TurnedWriter, turned
 from fxstack_inductor.codegen.c.reductions.variance import in_one_pass
@@ -121,8 +121,14 @@ def _across(kernel: Kernel) -> bool:
         return not along and beside > 0
     if across > along:
         return True
-    in_rows = turned(kernel) is not None and not stores[True]
+    in_rows = turned(kernel) is not None and not stores[True] and not _scans_wait(kernel)
     return not in_rows and (_copies_all(kernel, along) or (across == along and loads[True] > loads[False]))
+
+
+def _scans_wait(kernel: Kernel) -> bool:
+    """Whether the scans of rows, also sums of integers beside reductions, take longer than copies with rows as lanes."""
+    beside = kernel.ordered and any(isinstance(v, Reduce) for v in kernel.values)
+    return beside or slow_scans(kernel)
 
 
 def _copies_all(kernel: Kernel, along: int) -> bool:

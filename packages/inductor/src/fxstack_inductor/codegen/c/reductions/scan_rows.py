@@ -35,16 +35,18 @@ ROWS = 8
 
 
 def row_loop(kernel: Kernel) -> Loop | None:
-    """Return the outer loop whose points are the rows of blocks; None if the kernel is not scans of such rows.
-
-    A sum of integers takes one step in each cycle of the processor: there, transpositions would cost more.
-    """
-    scans = [v for v in kernel.values if isinstance(v, Scan)]
-    slow = any(v.op != "sum" or v.state.is_floating_point for v in scans)
-    if not slow or len(kernel.inner) != 1 or any(isinstance(v, Reduce) for v in kernel.values):
+    """Return the outer loop whose points are the rows of blocks; None if the kernel is not scans of such rows."""
+    reduces = any(isinstance(v, Reduce) for v in kernel.values)
+    if not slow_scans(kernel) or len(kernel.inner) != 1 or reduces:
         return None
     known = [(loop.extent.as_int(), loop) for loop in reversed(kernel.outer)]
     return next((loop for size, loop in known if size is None or size >= ROWS), None)
+
+
+def slow_scans(kernel: Kernel) -> bool:
+    """Whether scans of ``kernel`` are worth transpositions: a sum of integers takes one step in each cycle of the processor."""
+    scans = (v for v in kernel.values if isinstance(v, Scan))
+    return any(v.op != "sum" or v.state.is_floating_point for v in scans)
 
 
 class ScanWriter(LoopWriter):
