@@ -13,6 +13,7 @@ from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
 from fxstack_inductor.codegen.c.pointwise.tiles import TileWriter, crosses
 from fxstack_inductor.codegen.c.pointwise.unrolled import too_short, unrolled
 from fxstack_inductor.codegen.c.pointwise.wide_points import WidePointsWriter, wide_points
+from fxstack_inductor.codegen.c.positions import with_positions
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import copies, worthwhile
@@ -37,6 +38,8 @@ LANES = 8
 """Fewer columns than this make no whole vector."""
 MIN_TEAM_POINTS = 1 << 14
 """Inner loops of this length justify a thread team per outer point, if threads cannot share outer points."""
+LOCATED = frozenset({"columns", "short_rows"})
+"""The loop structures in which a vector of positions goes with a vector of extremes."""
 
 
 @once_per_kernel
@@ -67,10 +70,10 @@ def strategy(kernel: Kernel) -> str:
         return "rows" if row_loop(kernel) is None else "scans_of_rows"
     if not reduces:
         return "rows"
-    scalar = any(r.op.startswith("arg") for r in reduces)
-    if not scalar and _few_points(kernel) and _passes_shared(kernel):
+    located = any(r.op.startswith("arg") for r in reduces)
+    if not located and _few_points(kernel) and _passes_shared(kernel):
         return "whole"
-    if not scalar and _across(kernel):
+    if _across(kernel):
         return "columns"
     return "rows" if turned(kernel) is None else "turned_rows"
 
@@ -152,10 +155,18 @@ def function_text(kernel: Kernel, grain: int) -> str:
     """Return the C definition of ``kernel`` as function ``KERNEL``; ``c_source`` calls this for each kernel."""
     if strategy(kernel) != "wide_points":
         kernel = _with_short_rows(unrolled(kernel, across=bool(kernel.inner) and _across(kernel)))
-        kernel = in_one_pass(along_far_reads(_with_long_columns(kernel)))
+        kernel = _in_fewer_passes(along_far_reads(_with_long_columns(kernel)))
     text, conditional = _function_text(kernel, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if conditional <= _scalars(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
+
+
+def _in_fewer_passes(kernel: Kernel) -> Kernel:
+    """Return ``kernel`` with one pass for variances, and across memory for positions of extremes, in place of two."""
+    kernel = in_one_pass(kernel)
+    located = with_positions(kernel)
+    alike = strategy(located) == strategy(kernel) and (wide_rows(kernel) is None)
+    return located if alike and strategy(kernel) in LOCATED else kernel
 
 
 def _with_short_rows(kernel: Kernel) -> Kernel:

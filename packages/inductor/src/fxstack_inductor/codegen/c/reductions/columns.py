@@ -11,6 +11,7 @@ from fxstack_inductor.codegen.c.halves import VECTOR, halves
 from fxstack_inductor.codegen.c.loops import PIECE
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
+from fxstack_inductor.codegen.c.reductions.combine import located_step, scan_start
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.crossing import BLOCK, Crossing, crossing, row_number
 from fxstack_inductor.codegen.c.reductions.lanes import beside
@@ -44,6 +45,8 @@ SHORT = 1 << 15
 """The most bytes of all rows of a few columns: a first-level cache."""
 BLOCK_ROWS = 256
 """The number of rows summed in float before the partial sums are added to doubles."""
+POSITIONS = frozenset({"argmax", "argmin"})
+"""Reductions to positions, which have a vector of extremes beside that of positions."""
 
 
 class ColumnWriter(FunctionWriter):
@@ -195,6 +198,10 @@ class ColumnWriter(FunctionWriter):
         rows = product(loop.extent for loop in self.kernel.inner).as_int()
         few = rows is not None and rows <= BLOCK_ROWS
         for k in reduces:
+            value = self.kernel.reduction(k)
+            if value.op in POSITIONS:
+                self._declare_positions(k, value)
+                continue
             how = self._accumulator(k)
             kind = how.register if few else how.wide
             self.out.line(f"{kind} sum{k}[{self.most}];")
@@ -204,6 +211,14 @@ class ColumnWriter(FunctionWriter):
             self._few_rows(column, reduces, stores)
         else:
             self._column_blocks(column, reduces, stores, BLOCK_ROWS)
+
+    def _declare_positions(self, k: int, value: Reduce) -> None:
+        """Declare the vector of extremes so far and that of their positions, which blocks do not divide."""
+        dtype = self.kernel.values[value.args[0]].dtype
+        worst = scan_start(value.op, dtype)
+        for name, kind, first in ((f"best{k}", dtype, worst), (f"sum{k}", value.dtype, "0")):
+            self.out.line(f"{REGISTER[kind]} {name}[{self.most}];")
+            self.out.line(f"for (int64_t j = 0; j < width; j++) {name}[j] = {first};")
 
     def _few_rows(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Write the loops over rows that need no blocks."""
@@ -216,11 +231,12 @@ class ColumnWriter(FunctionWriter):
         """Sum rows in blocks of at most ``most`` of the first inner loop; add the block sums to sums of twice the precision."""
         first, *rest = self.kernel.inner
         size = c_index(first.extent)
-        for k in reduces:
+        parts = [k for k in reduces if self.kernel.reduction(k).op not in POSITIONS]
+        for k in parts:
             self.out.line(f"{self._accumulator(k).register} part{k}[{self.most}];")
         self.out.open(f"for (int64_t block = 0; block < {size}; block += {most})")
         self.out.line(f"const int64_t stop = {size} - block < {most} ? {size} : block + {most};")
-        self._begin_block(reduces)
+        self._begin_block(parts)
         if rest:
             self.out.open(for_head(first.var.name, "block", "stop"))
             self._open_loops(rest[:-1])
@@ -228,7 +244,7 @@ class ColumnWriter(FunctionWriter):
             self.out.close(len(rest))
         else:
             self._rows(("block", "stop"), column, reduces, stores, "part")
-        self._end_block(reduces)
+        self._end_block(parts)
         self.out.close()
 
     def _begin_block(self, reduces: list[int]) -> None:
@@ -270,8 +286,17 @@ class ColumnWriter(FunctionWriter):
         self._values(shared)
         with self._over_columns(column, roots, stores, frozenset(shared)):
             for k in reduces:
-                self.out.line(self._step(k, f"{target}{k}[j]"))
+                self.out.line(self._column_step(k, f"{target}{k}[j]"))
             self._stores(stores)
+
+    def _column_step(self, k: int, target: str) -> str:
+        """Return the C statement that takes an element of a column into ``target``, or into its extreme and position."""
+        value = self.kernel.reduction(k)
+        if value.op not in POSITIONS:
+            return self._step(k, target)
+        x, at = map(self.names.operand, value.args)
+        unordered = self.kernel.values[value.args[0]].dtype.is_floating_point
+        return located_step(value.op, k, x, at, unordered=unordered)
 
     @contextmanager
     def _over_columns(

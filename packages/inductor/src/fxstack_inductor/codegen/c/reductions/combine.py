@@ -119,3 +119,16 @@ def arg_step(op: str, best: str, where: str, x: str, position: str) -> str:
         f"if ({x} {better} {best} || ({x} != {x} && {best} == {best}) || {where} < 0)"
         f" {{ {best} = {x}; {where} = {position}; }}"
     )
+
+
+def located_step(op: str, k: int, x: str, position: str, *, unordered: bool) -> str:
+    """Return C, without branches, that takes ``x`` into column ``j`` of the extremes ``best<k>`` and the positions ``sum<k>``.
+
+    They begin with ``scan_start`` and 0: where no element is beyond it, all are equal, and the first is the extreme.
+    ``unordered``: NaN beats all numbers.
+    """
+    best, where, take = f"best{k}[j]", f"sum{k}[j]", f"take{k}"
+    beyond = f"({x} {'>' if op == 'argmax' else '<'} {best})"
+    if unordered:
+        beyond += f" | (({x} != {x}) & ({best} == {best}))"
+    return f"const bool {take} = {beyond}; {best} = {take} ? {x} : {best}; {where} = {take} ? {position} : {where};"

@@ -60,8 +60,6 @@ def short_rows(kernel: Kernel) -> ShortRows | None:
     row = None if size is None or kernel.scatters else _row(kernel)
     if size is None or row is None or not 1 < size <= MAX_SIZE:
         return None
-    if any(isinstance(v, Reduce) and v.op.startswith("arg") for v in kernel.values):
-        return None
     found, dtypes = copies(kernel, row), Names(kernel).dtypes
     buffers = [*(v.buffer for v, _ in found.loads.values()), *(s.buffer for s in found.stores)]
     each = size * found.width(dtypes)

@@ -43,7 +43,7 @@ DOUBLE = torch.float64
 def in_one_pass(kernel: Kernel) -> Kernel:
     """Return ``kernel`` with one pass in place of two for each variance of single-precision numbers."""
     while (found := next(_variances(analyse(kernel)), None)) is not None:
-        kernel = _without_unused(_Rewriter(kernel, *found).rewritten())
+        kernel = without_unused(_Rewriter(kernel, *found).rewritten())
     return kernel
 
 
@@ -147,7 +147,7 @@ class _Rewriter:
         return len(self.values) - 1
 
 
-def _without_unused(kernel: Kernel) -> Kernel:
+def without_unused(kernel: Kernel) -> Kernel:
     """Return ``kernel`` without the values that no store and no check needs."""
     roots = {k for s in kernel.stores for k in (s.value, *index_operands(s.index))}
     roots.update(k for k, value in enumerate(kernel.values) if isinstance(value, Check))
