@@ -44,7 +44,8 @@ def combined(function: Callable[[int, int], int], left: Bounds, right: Bounds) -
 
 def added(terms: Iterable[Bounds]) -> Bounds:
     """Return the bounds of a sum."""
-    return reduce(partial(combined, add), terms, (0, 0))
+    start: Bounds = (0, 0)
+    return reduce(partial(combined, add), terms, start)
 
 
 def scaled(bounds: Bounds, scale: int) -> Bounds:
