@@ -291,6 +291,36 @@ def test_views_of_a_leaf_that_is_a_view():
     check(lambda x: ((lambda v: v * v)(torch.no_grad()(lambda: x.narrow(-1, 0, 1))()), x * 2), make)
 
 
+def image(images, channels, size):
+    """Images in the order of channels-last memory, as a view of a tensor of another shape."""
+    return leaf(images, size, size, channels, grad=False).permute(0, 3, 1, 2)
+
+
+LAYOUTS = {
+    "an image": lambda: image(1, 4, 6),
+    "a channel": lambda: image(2, 1, 6),
+    "a point": lambda: image(2, 4, 1),
+    "one of the images": lambda: image(3, 4, 6)[1:2],
+    "any stride": lambda: leaf(200, grad=False).as_strided((1, 4, 6, 6), (7, 1, 24, 4)),
+    "images": lambda: image(2, 4, 6),
+    "rows": lambda: leaf(3, 4, 6, 6, grad=False)[1:2],
+}
+
+
+@pytest.mark.parametrize("make", LAYOUTS.values(), ids=LAYOUTS)
+def test_strides_of_results_of_a_leaf_that_is_a_view(make):
+    """The strides of dimensions of one element say the memory format of some results."""
+    pad = lambda x: torch.nn.functional.pad(x, (3, 2, 2, 1), mode="replicate")
+    for fn in (lambda x: (x.clone(), x * 2, torch.max_pool2d(x, 1)), lambda x: (pad(x), x[:1], x.view_as(x))):
+        check(fn, lambda: (make().requires_grad_(),))
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUTS.keys() - {"any stride"}))
+def test_strides_of_results_of_a_view_that_gains_a_history(name):
+    change = lambda x, w: (x.mul_(w), x.clone(), torch.max_pool2d(x, 1))[1:]
+    check(change, lambda: (LAYOUTS[name](), leaf(1)), tol=1e-6)
+
+
 def test_a_view_that_got_its_gradient_through_another_view():
     """Eager raises, as if it were a leaf, unless its ``grad_fn`` was read before: then it computes this."""
     check(

@@ -147,6 +147,35 @@ def test_shared_inputs_with_gradients(how, name):
     check(fn, make, tol=1e-5)
 
 
+ONE_IMAGE = {
+    "images": lambda x: (x[:1], x[1:2]),
+    "an image and all": lambda x: (x[1:2], x),
+    "a channel": lambda x: (x[:, 1:2], x[:1]),
+    "a row": lambda x: (x[:1, :, 1:2], x[1:2]),
+    "added": lambda x: (x[0].unsqueeze(0), x[1:2]),
+    "of one image": lambda x: (x[:1].view(x[:1].shape), x[:1]),
+    "alias": lambda x: (torch.ops.aten.alias(x[:1]), x[:1]),
+}
+
+
+@pytest.mark.parametrize("name", ["change first", "keep what was", "return all"])
+@pytest.mark.parametrize("how", ONE_IMAGE)
+def test_shared_inputs_keep_the_strides_of_dimensions_of_one_element(how, name):
+    def make():
+        root = torch.arange(48.0).view(2, 3, 2, 4).mul_(0.1).requires_grad_()
+        made = ONE_IMAGE[how]((root * 1.5).permute(0, 3, 1, 2))
+        for each in made:
+            each.root = root
+        return made
+
+    change = {
+        "change first": lambda x, y: (x.add_(1), x.clone(), y.clone())[1:],
+        "keep what was": lambda x, y: (x.relu(), x.mul_(2), y * 3, torch.max_pool2d(y, 1)),
+        "return all": lambda x, y: (x.add_(1), y[:, :1], x[..., None], y.cos()),
+    }
+    check(change[name], make, tol=1e-5)
+
+
 def test_one_of_the_shared_inputs_is_expanded():
     make = rooted(lambda x: x, lambda x: x.unsqueeze(0).expand(2, 3, 4))
     check(PROGRAMS["change first"], make, tol=1e-5)

@@ -36,7 +36,7 @@ from fxstack_functionalize.tracer.engine import Engine, ModeEngine, current_valu
 from fxstack_functionalize.tracer.exact_random import random_rules
 from fxstack_functionalize.tracer.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracer.symbols import has_symbols
-from fxstack_functionalize.views.differentiable_bases import derive_view
+from fxstack_functionalize.views.differentiable_bases import derive_view, whole_view
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -228,7 +228,7 @@ class Session:
         """Return a view of all of ``root``, because the example is a view."""
         traced.root = root
         with torch.enable_grad():
-            return root.view_as(root)
+            return whole_view(root)
 
     def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
         """Make the members of a flat base as views of it, each with its own version counter."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -24,7 +24,8 @@ ViewFunction = Callable[[torch.Tensor], torch.Tensor]
 
 # Limits: members are refused if autograd does not record them as views of one tensor with a gradient.
 # Examples: a detach() beside its source; a view made under no_grad; a result of an operator with several
-# results; a view of another dtype; a view of a tensor without gradient.
+# results; a view of another dtype; a view of a tensor without gradient. A dimension of one element, with a
+# stride that no dimension of the root has, gets the stride of ``unsqueeze``.
 
 _DEFAULT = torch_compat.CreationMeta.DEFAULT
 
@@ -76,13 +77,21 @@ def derive_view(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor
         return way(argument)
 
 
+def whole_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of all of ``tensor`` with the same strides.
+
+    ``view_as`` gives dimensions of one element other strides.
+    """
+    return cast("torch.Tensor", torch.ops.aten.alias.default(tensor))
+
+
 def _view_function(root: torch.Tensor, member: torch.Tensor) -> ViewFunction | None:
     """Return the function from ``root`` to ``member``, made of view operators; None if there is none."""
     if member.dtype != root.dtype or any(t.is_conj() or t.is_neg() for t in (root, member)):
         return None
     root_place, member_place = Layout.of(root), Layout.of(member)
     if root_place == member_place:
-        return lambda argument: argument.view_as(argument)
+        return whole_view
     regular = _regular_view(root_place, member_place)
     numbers = (*root_place.numbers, *member_place.numbers)
     if regular is not None or not all(type(number) is int for number in numbers):
@@ -140,20 +149,19 @@ def _regular_view(root: Layout, member: Layout) -> ViewFunction | None:
     starts = _start_indices(root, member.offset - root.offset)
     if starts is None or any(_is_certain(size == 0) for size in member.shape):
         return None
+    dims = _matching_dimensions(root, member)
+    if dims is None:
+        return None
     slices: dict[int, slice] = {}
-    order, added = [], []
-    for dim_of_member, (size, stride) in enumerate(zip(member.shape, member.strides, strict=True)):
-        if _is_certain(size == 1) or _is_certain(stride == 0):
-            added.append(dim_of_member)
-            continue
-        dim = _find_dimension(root, stride)
-        if dim is None or dim in slices:
-            return None
-        slice_of_dim = _slice_of(root.shape[dim], starts[dim], size, stride // root.strides[dim])
+    for dim_of_member, dim in dims.items():
+        slice_of_dim = _slice_of(
+            root, dim, starts[dim], member.shape[dim_of_member], member.strides[dim_of_member]
+        )
         if slice_of_dim is None:
             return None
         slices[dim] = slice_of_dim
-        order.append(dim)
+    order = [dims[dim] for dim in sorted(dims)]
+    added = [dim for dim in range(len(member.shape)) if dim not in dims]
     index = tuple(slices.get(dim, start) for dim, start in enumerate(starts))
     sorted_dims = sorted(order)
     permutation = [sorted_dims.index(dim) for dim in order]
@@ -170,8 +178,34 @@ def _regular_view(root: Layout, member: Layout) -> ViewFunction | None:
     return way
 
 
-def _slice_of(length: Any, start: Any, size: Any, step: Any) -> slice | None:
-    """Return the slice with ``size`` elements of a dimension of ``length``; None if it may not fit."""
+def _matching_dimensions(root: Layout, member: Layout) -> dict[int, int] | None:
+    """Return the dimension of ``root`` for each dimension of ``member`` that is a part of it; None if there is
+    no dimension for several elements.
+
+    A dimension of one element is a part of a dimension with the same stride. There may be none.
+    """
+    found: dict[int, int] = {}
+    ones = [dim for dim, size in enumerate(member.shape) if _is_certain(size == 1)]
+    for dim_of_member, stride in enumerate(member.strides):
+        if dim_of_member not in ones and not _is_certain(stride == 0):
+            dim = _find_dimension(root, stride)
+            if dim is None or dim in found.values():
+                return None
+            found[dim_of_member] = dim
+    for one in ones:
+        free = [dim for dim in range(len(root.shape)) if dim not in found.values()]
+        equal = [dim for dim in free if _is_certain(root.strides[dim] == member.strides[one])]
+        if equal:
+            found[one] = equal[0]
+    return found
+
+
+def _slice_of(root: Layout, dim: int, start: Any, size: Any, stride: Any) -> slice | None:
+    """Return the slice with ``size`` elements of a dimension of ``root``; None if it may not fit."""
+    length, step = (
+        root.shape[dim],
+        1 if _is_certain(stride == root.strides[dim]) else stride // root.strides[dim],
+    )
     if _is_certain(step == 1) and _is_certain(size == length):
         return slice(None)
     end = start + (size - 1) * step + 1
