@@ -131,6 +131,15 @@ def test_gradients_of_any_layout(shape):
         torch.testing.assert_close(x.grad, x.detach().cos())
 
 
+def test_a_gradient_that_another_tensor_holds_is_copied():
+    """Of a result with permuted dimensions, too: the gradient of a leaf is the incoming gradient here."""
+    for f, x in both(lambda x: (x + 1,), leaf(3, 4).t()):
+        incoming = torch.ones(3, 4).t()
+        f(x)[0].backward(incoming)
+        x.grad.zero_()
+        assert incoming.sum() == 12
+
+
 def test_memory_is_freed_after_backward():
     alive = []
 

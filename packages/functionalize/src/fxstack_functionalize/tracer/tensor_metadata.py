@@ -47,11 +47,21 @@ Example: TypeAlias = torch.Tensor | TensorMeta
 
 
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that makes a tensor dense, with the dimension order of ``example``."""
+    """Return a function that makes a tensor dense, with the dimension order of ``example``.
+
+    The function returns the tensor itself if it is. A new view of its memory could become the gradient of a
+    leaf: autograd keeps a tensor that has no other reference.
+    """
     order, inverse = dimension_order(example)
     if order == inverse == sorted(order):
         return lambda tangent: tangent.contiguous()
-    return lambda tangent: tangent.permute(order).contiguous().permute(inverse)
+
+    def dense(tangent: torch.Tensor) -> torch.Tensor:
+        permuted = tangent.permute(order)
+        laid_out = permuted.contiguous()
+        return tangent if laid_out is permuted else laid_out.permute(inverse)
+
+    return dense
 
 
 def tangent_reader(position: int, example: Example) -> Callable[[Sequence[Any], Any], torch.Tensor]:
