@@ -315,10 +315,17 @@ def test_strides_of_results_of_a_leaf_that_is_a_view(make):
         check(fn, lambda: (make().requires_grad_(),))
 
 
-@pytest.mark.parametrize("name", sorted(LAYOUTS.keys() - {"any stride"}))
-def test_strides_of_results_of_a_view_that_gains_a_history(name):
+@pytest.mark.parametrize("make", LAYOUTS.values(), ids=LAYOUTS)
+def test_strides_of_results_of_a_view_that_gains_a_history(make):
     change = lambda x, w: (x.mul_(w), x.clone(), torch.max_pool2d(x, 1))[1:]
-    check(change, lambda: (LAYOUTS[name](), leaf(1)), tol=1e-6)
+    check(change, lambda: (make(), leaf(1)), tol=1e-6)
+
+
+@pytest.mark.parametrize("make", LAYOUTS.values(), ids=LAYOUTS)
+def test_strides_after_in_place_operators_with_another_layout(make):
+    change = lambda x, y: (x.add_(y), x * 1, torch.max_pool2d(x, 1))[1:]
+    check(change, lambda: (make(), torch.ones(make().shape)))
+    check(lambda x, y: change(x * 2, y), lambda: (make().requires_grad_(), torch.ones(make().shape)))
 
 
 def test_a_view_that_got_its_gradient_through_another_view():

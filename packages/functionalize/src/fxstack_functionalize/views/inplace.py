@@ -411,6 +411,9 @@ def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) 
     with on_values():
         example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
         laid_out = dense_like(example)(value)
+        static = all(type(stride) is int for stride in strides)
+        if static and laid_out.stride() != strides and same_strides(laid_out, strides):
+            laid_out = laid_out.as_strided(laid_out.shape, strides, laid_out.storage_offset())
     replace_value(core, laid_out)
     empty = any(statically_known_true(size == 0) for size in value.shape)
     if not (empty or view_steps(core) or same_strides(laid_out, strides)):
