@@ -83,6 +83,29 @@ def test_of_one_argument(name):
         agrees(UNARY[name], in_channels_last(x))
 
 
+ROLLS = {
+    "all": lambda x: x.roll(1),
+    "images": lambda x: x.roll(1, 0),
+    "channels": lambda x: x.roll(-1, 1),
+    "nothing": lambda x: x.roll(0, 1),
+    "as_often_as_there_are": lambda x: x.roll(x.shape[0], 0),
+    "two": lambda x: x.roll((1, 3), (2, 3)),
+    "nothing_last": lambda x: x.roll((1, 0), (2, 3)),
+    "nothing_first": lambda x: x.roll((0, 1), (2, -1)),
+}
+
+
+@pytest.mark.parametrize("name", ROLLS)
+def test_of_rolls(name):
+    draw, mode = random.Random(name), CaptureFakeMode()
+    for _ in range(60):
+        shape = [draw.randint(1, 3) for _ in range(4)]
+        for x in (drawn(shape, draw), torch.rand(shape).to(memory_format=torch.channels_last)):
+            with mode:
+                fake = ROLLS[name](mode.from_tensor(x))
+            assert fake.stride() == ROLLS[name](x).stride(), (x.shape, x.stride())
+
+
 INDEXED = {
     "first": lambda x, i, j: x[i],
     "middle": lambda x, i, j: x[:, i],

@@ -305,6 +305,26 @@ def _is_dense(source: Operand, order: Sequence[int]) -> bool:
     return all(size == 1 or a == b for size, a, b in zip(source.sizes, source.strides, dense, strict=True))
 
 
+def _rolled(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """Return the strides of ``roll``, which moves two parts of each dimension in turn."""
+    source, shifts, rank = operand(args[0]), hints(args[1]), result.dim()
+    if source is None or shifts is None or 0 in source.sizes:
+        return None
+    order: Sequence[int] = range(rank)
+    for shift, dim in zip(shifts, args[2] if len(args) > 2 else (), strict=False):
+        whole = source.sizes[dim]
+        parts = [_part_of(source, dim % rank, size) for size in (-shift % whole, shift % whole)]
+        # Where nothing moves, ATen makes a contiguous copy.
+        last = shift % whole != 0 and all(map(is_channels_last, parts))
+        order = channels_last(rank) if last else range(rank)
+        source = Operand(source.sizes, dense_strides(source.sizes, order))
+    return dense_strides(result.shape, order)
+
+
+def _part_of(source: Operand, dim: int, size: int) -> Operand:
+    return Operand((*source.sizes[:dim], size, *source.sizes[dim:][1:]), source.strides)
+
+
 def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """Return contiguous strides for a complex argument, because its angle is not computed in one pass."""
     source = operand(args[0])
@@ -403,8 +423,6 @@ _CONTIGUOUS = frozenset({_ATEN.tril.default, _ATEN.triu.default})
 _NOT_SINGLE_ITERATION = frozenset({_ATEN.masked_fill.Scalar})
 _UNWRAPPED_SCALARS = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
 """Overloads for numbers that do not convert the number to a 0-d tensor before the iteration."""
-
-
 _VIEW = _ATEN.view.default
 _AS_STRIDED = _ATEN.as_strided.default
 _ALL_RESULTS = frozenset({_ATEN.log_sigmoid_forward.default})
@@ -412,6 +430,7 @@ _ALL_RESULTS = frozenset({_ATEN.log_sigmoid_forward.default})
 _RULES: dict[Any, Rule] = {
     _ATEN.index.Tensor: _indexed,
     _ATEN.angle.default: _angle,
+    _ATEN.roll.default: _rolled,
     _VIEW: _viewed,
     _ATEN.native_group_norm.default: _group_norm,
     _ATEN.native_layer_norm.default: _contiguous,
@@ -438,7 +457,6 @@ _RULES: dict[Any, Rule] = {
             _ATEN.reflection_pad3d.default,
             _ATEN.replication_pad2d.default,
             _ATEN.replication_pad3d.default,
-            _ATEN.roll.default,
         ),
         _channels_last_if(0),
     ),
