@@ -341,7 +341,8 @@ class FrameCompiler:
         """Trace the frame, and return the draft of its replacement, or the reason to run it in plain Python."""
         shared = self.options, self.programs, self.resumptions, self.contract, self._polyfilled
         report = partial(self._report, code)
-        return write(FrameTracing(frame, code, state, *shared, self.owner is not None, report))
+        is_first = code is self.first
+        return write(FrameTracing(frame, code, state, *shared, is_first, self.owner is not None, report))
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
         """Record a graph break. Raise ``Unsupported`` if graph breaks are forbidden."""

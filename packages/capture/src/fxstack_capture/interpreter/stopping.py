@@ -5,9 +5,10 @@ A break path lists one step of each frame, from the root frame down to the break
 of linked calls, one after the other, so the graph can break inside any of these calls.
 
 No resume function can continue a frame below another kind of call: C code that calls back, a rule, a
-generator. The graph then breaks in the caller, before that call. The same holds for a function that has
-called itself many times. If the graph broke inside, every depth would get its own code. A real call runs the
-code that is already compiled for the function.
+generator. The graph then breaks in the caller, before that call. The same holds for a function that computes
+NumPy arrays in a loop (``array_loops``), and for a function that has called itself many times. If the graph
+broke inside, every depth would get its own code. A real call runs the code that is already compiled for the
+function.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import CellType, CodeType
 
 from fxstack_capture.breaks import REASONS, GraphBreak
 from fxstack_capture.bytecode.null import NULL
+from fxstack_capture.interpreter.array_loops import loops_over_arrays
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import NOTHING, Link, Stopped, StoppedFrame
 
@@ -42,6 +44,8 @@ def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
     if frame.link is None or reason.record.reason.id == _BREAKS_ROOT:
         return False
     if not reason.path and (frame.program.library or frame.program.hidden):
+        return False
+    if not frame.program.continues and loops_over_arrays(frame.code, frame.globals, frame.fast):
         return False
     return _recurrences(frame) < _MAX_RECURRENCES
 

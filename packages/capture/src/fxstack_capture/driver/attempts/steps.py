@@ -168,6 +168,8 @@ def trace_to_break(last: Attempt[BreaksAt]) -> Attempt[Outcome]:
     trace_to_break: cos = l_x.cos(), sum_1 = l_x.sum()
     """
     outcome = last.outcome
+    if last.tracing.may_stay_plain and not (outcome.is_error or last.tracing.options.fullgraph):
+        return last.plain(outcome.record)
     return last.stopped_at(outcome.path, outcome.record, is_error=outcome.is_error)
 
 

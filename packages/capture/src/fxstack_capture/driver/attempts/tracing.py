@@ -17,6 +17,7 @@ from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.driver.replacement import Written
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.interpreter.array_loops import loops_over_arrays
 from fxstack_capture.interpreter.program import ProgramTable
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import choices_of
@@ -63,6 +64,8 @@ class FrameTracing:
     """The shape contract of the calls, or None."""
     polyfilled: set[int]
     """Ids of the program's code objects in which a graph has broken below C code. Attempts add to this set."""
+    is_first: bool
+    """Whether the frame is the outermost frame of a call."""
     for_entry: bool
     """Whether the replacement becomes an entry of the frame hook."""
     report: Callable[..., None]
@@ -74,6 +77,13 @@ class FrameTracing:
     def user(self) -> int:
         """The id of the code object that the user wrote."""
         return id(self.resumptions.user_of(self.code))
+
+    @property
+    def may_stay_plain(self) -> bool:
+        """Whether the frame runs in plain Python if its graph breaks, because it only computes arrays in a loop."""
+        if self.is_first or self.resumptions.of(self.code) is not None:
+            return False
+        return loops_over_arrays(self.code, self.frame.function.__globals__, self.frame.arguments.values())
 
     def attempt(self, plan: Plan) -> Outcome:
         """Trace the frame once, and write the draft of its replacement."""
