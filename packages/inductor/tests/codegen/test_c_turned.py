@@ -1,10 +1,13 @@
 """Reductions whose operands lie across memory: transposed copies of blocks of rows, of every element size."""
 
+import re
+
 import pytest
 import torch
 from inductor_checks import check, kernels
 
 from fxstack_inductor.codegen.c.strategy import strategy
+from fxstack_inductor.codegen.c.text import STACK
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int16, torch.int8]
 
@@ -87,3 +90,15 @@ def test_long_sums_in_pieces_are_exact():
     assert "piece +=" in compiled.lowered.c
     got = compiled(x, x.t().contiguous())[0]
     torch.testing.assert_close(got.double(), (x.double() ** 2).sum(0), rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize("count", [2, 20, 40])
+def test_lanes_of_many_reductions_fit_into_the_stack(count):
+    def many(x, y):
+        return tuple((x.t() * (k + 2) - y).amax(-1) for k in range(count))
+
+    x = torch.randint(-9, 9, (512, 640))
+    text = check(many, x, x.t().contiguous()).lowered.c
+    assert ("piece +=" in text) == (count < 30)
+    arrays = re.findall(r"(?:lane|turned)\d+\[(\d+)\]\[(\d+)\]", text)
+    assert 0 < sum(int(rows) * int(columns) * 8 for rows, columns in arrays) <= STACK

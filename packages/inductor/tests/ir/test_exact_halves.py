@@ -9,6 +9,7 @@ from inductor_checks import check
 from fxstack_inductor.ir.exact_halves import KEEPING, exact
 from fxstack_inductor.ir.expr import ZERO
 from fxstack_inductor.ir.kernel import Compute, Constant, Load, Reduce
+from fxstack_inductor.ir.scalar_ops import HALF_ROUNDINGS
 
 HALVES = [torch.bfloat16, torch.float16]
 FUNCTIONS = {name: getattr(torch, name) for name in KEEPING}
@@ -42,6 +43,22 @@ def test_operations_that_keep_digits(name, dtype):
     for other in [x.flip(0), x.roll(77)][: len(args)]:
         got = FUNCTIONS[name](*([x, other][: len(args)]))
         torch.testing.assert_close(got.to(dtype).float(), got, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("op", HALF_ROUNDINGS)
+def test_roundings_change_what_the_dtype_before_has(op, dtype):
+    rounded = every(dtype).to(HALF_ROUNDINGS[op]).float()
+    held = {
+        d
+        for d in HALVES
+        if torch.equal(rounded.to(d).float().nan_to_num(7, 8, 9), rounded.nan_to_num(7, 8, 9))
+    }
+    assert of(load(dtype), Compute(op, (0,), torch.float32)) == held
+
+
+def test_an_overflow_stays_infinite():
+    check(lambda x: x.bfloat16().half().float() * 0.5, torch.tensor([65408.0, 65504.0, 1.0]).half())
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0, -4.0, 0.5, 3.0])

@@ -38,8 +38,11 @@ def exact(values: Sequence[Value], known: Sequence[Exact], buffers: Mapping[str,
         case Compute("mul", (left, right), torch.float32):  # bfloat16 has the exponents of floats
             scaled = [a for a, by in ((left, right), (right, left)) if _is_power_of_two(values[by])]
             return BOTH.intersection({torch.bfloat16}, *(known[a] for a in scaled)) if scaled else NONE
-        case Compute(op, (arg,)) if op in HALF_ROUNDINGS:
-            return known[arg] | {HALF_ROUNDINGS[op]}
+        case Compute(op, (arg,)) if (
+            op in HALF_ROUNDINGS
+        ):  # bfloat16 makes 65536 of 65504, the greatest of float16
+            dtype = HALF_ROUNDINGS[op]
+            return (known[arg] if dtype is torch.float16 else NONE) | {dtype}
         case Reduce("max" | "min", (arg,), torch.float32):
             return known[arg]
         case _:

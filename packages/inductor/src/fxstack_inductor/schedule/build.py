@@ -59,11 +59,15 @@ stack is finite.
 
 
 class Builder:
-    """Builds one kernel from the stored tensors back to the loads; equal values are emitted once."""
+    """Builds one kernel from the stored tensors back to the loads; equal values are emitted once.
 
-    def __init__(self, group: Group, inlined: Collection[Node]) -> None:
+    ``rounds``: values that half precision holds already are rounded, too; the roundings tell templates the dtypes of factors.
+    """
+
+    def __init__(self, group: Group, inlined: Collection[Node], *, rounds: bool = True) -> None:
         self.group = group
         self.inlined = inlined
+        self.rounds = rounds
         self.values: list[Value] = []
         self.positions: dict[Value, int] = {}
         self.exact: list[Exact] = []
@@ -221,10 +225,10 @@ class Builder:
     def _compute(self, op: str, args: tuple[int, ...], dtype: torch.dtype) -> int:
         """Emit an operation and return its position; comparisons of small coordinates use int32.
 
-        A selection of True or False by a condition is the condition. A value that a dtype holds is not rounded to that dtype.
+        A selection of True or False by a condition is the condition. A value that a dtype holds need not be rounded.
         """
         values = [self.values[k] for k in args]
-        if op in HALF_ROUNDINGS and HALF_ROUNDINGS[op] in self._exact(args[0]):
+        if not self.rounds and op in HALF_ROUNDINGS and HALF_ROUNDINGS[op] in self._exact(args[0]):
             return args[0]
         if op == "where" and values[1:] == [TRUE, FALSE]:
             return args[0]
@@ -295,9 +299,14 @@ def address(node: Node, coords: Sequence[Expr]) -> Expr:
     return recombine(sum((c * s for c, s in zip(coords, node.layout.stride, strict=True)), ZERO))
 
 
-def build_kernel(name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node]) -> Kernel:
-    """Return the kernel that computes ``group`` (tensors in the graph's order) and stores ``stored``."""
-    builder = Builder(group, inlined)
+def build_kernel(
+    name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node], *, rounds: bool
+) -> Kernel:
+    """Return the kernel that computes ``group`` (tensors in the graph's order) and stores ``stored``.
+
+    ``rounds``: as in ``Builder``.
+    """
+    builder = Builder(group, inlined, rounds=rounds)
     if len(group.placed) > MAX_RECURSIVE:
         builder.in_order()
     for node in stored:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from fxstack_inductor.codegen.c.function import BLOCK, FunctionWriter
 from fxstack_inductor.codegen.c.pointwise.tiles import MIN_LOOP_POINTS
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
-from fxstack_inductor.codegen.c.reductions.lanes import Lanes, width
+from fxstack_inductor.codegen.c.reductions.lanes import Lanes
+from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.text import STACK
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
@@ -36,6 +37,8 @@ PIECE, PIECES = 64, 1 << 14
 
 256 float32 columns of 16 rows took 1.2 times, and whole rows 1.9 times as long as 64 columns of 64 rows.
 """
+REGISTER_BYTES = 8
+"""The most bytes of a number in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +73,32 @@ def turned(kernel: Kernel) -> Turned | None:
     rows = row.extent.as_int()
     loads = {k: v for k, v in loads.items() if _along(v, chosen)}
     dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
-    in_pieces = _is_one_pass(kernel, size)
-    columns, most = (PIECE, PIECES) if in_pieces else (size, CACHE)
-    each = columns * sum(dtypes[v.buffer].itemsize for v in loads.values())
+    width = sum(dtypes[v.buffer].itemsize for v in loads.values())
+    lanes = _lanes(kernel, size)
+    in_pieces = lanes is not None and BLOCKS[-1] * (PIECE * width + lanes) <= STACK
+    each, most = (PIECE * width, PIECES) if in_pieces else (size * width, CACHE)
+    beside = lanes if lanes and in_pieces else 0
     if (rows is not None and rows < MIN_LOOP_POINTS) or BLOCKS[-1] * each > STACK:
         return None
     enough = [n for n in BLOCKS if n * each <= most and (rows is None or n * MIN_BLOCKS <= rows)]
-    return Turned(row, loads, enough[0] if enough else BLOCKS[-1], in_pieces)
+    block = next((n for n in enough if n * (each + beside) <= STACK), BLOCKS[-1])
+    return Turned(row, loads, block, in_pieces)
 
 
-def _is_one_pass(kernel: Kernel, size: int) -> bool:
-    """Whether one pass over the inner loop, of ``size`` points, takes all elements into lanes."""
+def _lanes(kernel: Kernel, size: int) -> int | None:
+    """Return the bytes of the lanes of a row of ``size`` points; None if not all elements go into lanes in one pass."""
     facts = analyse(kernel)
     reduces, stores = facts.reduces(0), facts.stores(0, inner=True)
     later = range(1, facts.last_stage + 1)
     if any(facts.reduces(stage) or facts.stores(stage, inner=True) for stage in later):
-        return False
+        return None
     if any(kernel.reduction(k).op in CENTRED for k in reduces):
-        return False
+        return None
     computed = [
         k for k in facts.needed(facts.roots(reduces, stores), stop=facts.outer) if k not in facts.outer
     ]
-    lanes = width(kernel, computed, reduces)
-    return lanes is not None and size % lanes == 0
+    lanes = lane_width(kernel, computed, reduces)
+    return len(reduces) * lanes * REGISTER_BYTES if lanes is not None and size % lanes == 0 else None
 
 
 def _across(load: Load, inner: Var) -> bool:
