@@ -300,7 +300,7 @@ def address(node: Node, coords: Sequence[Expr]) -> Expr:
 
 
 def build_kernel(
-    name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node], *, rounds: bool
+    number: int, group: Group, stored: Sequence[Computed], inlined: Collection[Node], *, rounds: bool
 ) -> Kernel:
     """Return the kernel that computes ``group`` (tensors in the graph's order) and stores ``stored``.
 
@@ -315,7 +315,7 @@ def build_kernel(
     outer_loops = [_loop(v) for v in group.space if v not in inner]
     inner_loops = [_loop(v) for v in _in_order(group) if v in inner]
     return Kernel(
-        name=name,
+        name=f"kernel_{number}",
         outer=tuple(outer_loops),
         inner=tuple(inner_loops),
         values=tuple(builder.values),

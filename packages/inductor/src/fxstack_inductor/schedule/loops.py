@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -65,7 +66,8 @@ def _replace_loop(loops: tuple[Loop, ...], var: Var, parts: tuple[Var, ...]) -> 
 def order_loops(kernel: Kernel) -> Kernel:
     """Order loops from the largest stride to the smallest, judged by the access with the most of these loops.
 
-    Of several, one that changes along the inner loops, too, decides: it has more elements.
+    Of several, one that changes along the inner loops, too, decides: it has more elements. Of several of these, the one decides
+    whose order most of the others have.
     """
     return replace(
         kernel,
@@ -80,15 +82,20 @@ def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
         return loops
     accesses = [s.index for s in kernel.stores] + [v.index for v in kernel.values if isinstance(v, Load)]
     variables = [loop.var for loop in loops]
-    every = {loop.var for loop in (*kernel.outer, *kernel.inner)}
-    best = max(
-        accesses,
-        key=lambda e: (sum(v in e.variables for v in variables), len(every & e.variables)),
-        default=None,
-    )
-    if best is None:
+    most = max((sum(v in e.variables for v in variables) for e in accesses), default=0)
+    widest = [e for e in accesses if sum(v in e.variables for v in variables) == most]
+    if not widest:
         return loops
-    steps = {v: _stride(best, v) for v in variables}
+    every = {loop.var for loop in (*kernel.outer, *kernel.inner)}
+    size = max(len(every & e.variables) for e in widest)
+    full = [e for e in widest if len(every & e.variables) == size]
+    others = Counter(_order(e, loops) for e in widest if e not in full)
+    return max((_order(e, loops) for e in (full if others else full[:1])), key=lambda order: others[order])
+
+
+def _order(index: Expr, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Return the loops in order of their strides in ``index``."""
+    steps = {loop.var: _stride(index, loop.var) for loop in loops}
     return tuple(sorted(loops, key=lambda loop: -steps[loop.var]))
 
 

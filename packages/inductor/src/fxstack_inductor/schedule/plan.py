@@ -203,8 +203,7 @@ def build_kernels(state: Scheduling) -> Scheduling:
         unit.placed = {n: unit.placed[n] for n in sorted(unit.placed, key=lambda n: fusion.position[id(n)])}
         stored = _stored(fusion, unit)
         with about(*dict.fromkeys(node.origin for node in unit.placed)):
-            rounds = state.program.many_threads
-            kernel = build_kernel(f"kernel_{len(steps)}", unit, stored, state.inlined, rounds=rounds)
+            kernel = build_kernel(len(steps), unit, stored, state.inlined, rounds=fusion.program.many_threads)
             if state.options.verify:
                 verify(kernel, "building")
         written = {node.name for node in stored}
