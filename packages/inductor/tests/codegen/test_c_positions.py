@@ -4,7 +4,9 @@ import re
 
 import pytest
 import torch
-from inductor_checks import check
+from inductor_checks import FAST, check, trace
+
+from fxstack_inductor import compile_graph
 
 DTYPES = [
     *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
@@ -53,7 +55,7 @@ def test_each_element_is_read_once():
 
 
 OTHERS = {
-    "booleans": lambda x: (x > 0).argmax(0),
+    "booleans": lambda x: (x > 0).max(0)[1],
     "the last position": lambda x: torch.where(
         x == x.amax(0), 89 - torch.arange(90)[:, None], 2**63 - 1
     ).amin(0),
@@ -69,3 +71,15 @@ def test_what_is_no_position_of_an_extreme_takes_two_passes(name):
     x[:, 3], x[4, 5] = 0, torch.nan
     text = check(OTHERS[name], x).lowered.c
     assert "best" not in text[text.index("kernel_0") :]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_positions_in_another_kernel_than_the_extremes(dtype):
+    a = (torch.randn(2, 107, 17) * 9).to(dtype).permute(0, 2, 1)
+    b = (torch.randn(107, 2, 17) / 9).to(dtype).permute(1, 2, 0)
+    f = lambda a, b: (a.reshape(34, 107).sum(0), *(a + b).reshape(34, 107).max(0))
+    compiled = compile_graph(trace(f, a, b), (a, b), options=FAST)
+    _, values, positions = compiled(a, b)
+    assert 0 <= positions.min() <= positions.max() < 34
+    found = (a + b).reshape(34, 107).gather(0, positions[None])[0]
+    torch.testing.assert_close(values, found, rtol=0, atol=0)

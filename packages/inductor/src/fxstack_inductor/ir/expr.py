@@ -234,21 +234,21 @@ class Expr:
         """Return the coefficient of ``var`` if the expression is linear in ``var``, else None."""
         if var not in self.variables:
             return ZERO
-        if var not in self._coefficients:
-            self._coefficients[var] = self._coefficient(var)
-        return self._coefficients[var]
-
-    @cached_property
-    def _coefficients(self) -> dict[Var, Expr | None]:
-        return {}
+        known: dict[Var, Expr | None] = self.__dict__.setdefault("coefficients", {})
+        if var not in known:
+            known[var] = self._coefficient(var)
+        return known[var]
 
     def _coefficient(self, var: Var) -> Expr | None:
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
+            if len(monomial) == 1 and isinstance(monomial[0], Var):
+                if monomial[0] == var:
+                    total[()] = coefficient
+                continue
             rest = [atom for atom in monomial if atom != var]
-            if any(var in part.variables for atom in rest for part in parts(atom)):
-                return None
-            if len(monomial) - len(rest) > 1:
+            inside = any(var in part.variables for atom in rest for part in parts(atom))
+            if inside or len(monomial) - len(rest) > 1:
                 return None
             if len(rest) < len(monomial):
                 total[tuple(rest)] = total.get(tuple(rest), 0) + coefficient

@@ -291,11 +291,12 @@ def _position(
     """Return the position of the first extreme, flat over ``dims``.
 
     On CPU the position is the smallest position whose element equals ``extreme`` (computed with keepdim) or
-    is NaN. Two vectorised passes are faster than one scalar pass. A GPU uses an arg-reduction.
+    is NaN. Two vectorised passes are faster than one scalar pass. A GPU uses an arg-reduction. The extreme has the dtype
+    of elements in registers: the elements, computed in another kernel, are not rounded to halves either.
     """
     if ctx.target.many_threads:
         return reduce(ctx, x, dims, f"arg{op}", torch.int64, keepdim=keepdim)
-    top = extreme or reduce(ctx, x, dims, op, x.dtype, keepdim=True)
+    top = extreme or reduce(ctx, x, dims, op, value_dtype(x.dtype), keepdim=True)
     remaining = [k for k in range(len(x.shape)) if k not in dims]
     count = _count(x, dims)
     _, high = count.bounds()
@@ -351,8 +352,10 @@ def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
     def lower(ctx: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
         """Lower the operator: values, and positions of the first extremes."""
         dims = _position_dims(x, dim)
-        value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
-        position = _position(ctx, x, dims, op, value, keepdim=keepdim)
+        dtype = x.dtype if ctx.target.many_threads else value_dtype(x.dtype)
+        extreme = reduce(ctx, x, dims, op, dtype, keepdim=True)
+        position = _position(ctx, x, dims, op, extreme, keepdim=keepdim)
+        value = elementwise(ctx, (extreme,), dtype, x.dtype, lambda a: a) if dtype != x.dtype else extreme
         return value if keepdim else drop(ctx, value, dims), position
 
     return lower

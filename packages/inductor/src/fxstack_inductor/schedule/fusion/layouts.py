@@ -25,14 +25,16 @@ def like_operands(usage: Usage) -> Iterator[tuple[Computed, Layout]]:
     for node in usage.live:
         if node in usage.required or not isinstance(node, (Pointwise, Reduction)):
             continue
-        if (order := _other_order(node, computed)) is not None:
+        order = _other_order(node, computed)
+        if order is not None:
             computed[node] = _dense(node.layout, order)
             if _comes_from_columns(node, order[-1], computed, across):
                 across.add(node)
                 yield node, computed[node]
                 continue
-        order = _other_order(node, chosen) if isinstance(node, Pointwise) else None
-        if order is None:
+        if any(read.node in chosen or read.node in computed for read in node.reads):
+            order = _other_order(node, chosen)
+        if order is None or not isinstance(node, Pointwise):
             continue
         narrow = all(node.dtype.itemsize <= read.node.dtype.itemsize for read, _ in _full(node, chosen))
         if narrow and _is_reduced(node, order[-1], usage):
