@@ -27,6 +27,23 @@ _DISCONTINUOUS = frozenset(
 )
 """Operators by name. ``max`` and ``min`` along a dimension return positions, divisions may round to integers."""
 _CONVERSIONS = frozenset({"_to_copy", "convert_element_type"})
+_MOVING = frozenset(
+    {
+        *(
+            "_unsafe_view",
+            "_reshape_copy",
+            "clone",
+            "cat",
+            "stack",
+            "flip",
+            "roll",
+            "repeat",
+            "constant_pad_nd",
+        ),
+        *("gather", "index", "index_select", "take", "select_scatter", "slice_scatter", "amax", "amin"),
+    }
+)
+"""Operators, none of them elementwise, whose results are elements of their operands."""
 
 
 def rounded_nodes(graph: Graph) -> frozenset[str]:
@@ -52,11 +69,11 @@ def _is_discontinuous(node: FxNode) -> bool:
 
 
 def _keeps_digits(node: FxNode) -> bool:
-    """Whether the node computes each element from one element of each operand."""
+    """Whether the node computes each element from at most one element of each operand, or takes an element."""
     if not isinstance(node.target, OpOverload):
         return False
     viewing = any(argument.alias_info is not None for argument in node.target._schema.arguments)
-    return viewing or torch.Tag.pointwise in node.target.tags or _name(node) in _CONVERSIONS
+    return viewing or torch.Tag.pointwise in node.target.tags or _name(node) in _CONVERSIONS | _MOVING
 
 
 def _name(node: FxNode) -> str:
