@@ -108,3 +108,8 @@ def identity(op: str, dtype: torch.dtype) -> bool | float | int | None:
         return op == "min"
     info = torch.iinfo(dtype)
     return int(info.min if op == "max" else info.max)
+
+
+def scan_waits(op: str, state: torch.dtype) -> bool:
+    """Whether a step of the scan ``op`` takes several cycles of the processor: a sum of integers takes one."""
+    return op != "sum" or state.is_floating_point

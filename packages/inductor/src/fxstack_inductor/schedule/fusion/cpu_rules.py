@@ -19,7 +19,7 @@ from fxstack_inductor.ir.nodes import (
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS, scan_waits
 from fxstack_inductor.schedule.fusion.inlining import ROW, reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.fusion.state import Access, FusionState, Group, is_known
@@ -69,7 +69,7 @@ def _gains_from_rows(scan: Scan) -> bool:
     length = scan.shape[scan.axis].as_int()
     rows = product(size for dim, size in enumerate(scan.shape) if dim != scan.axis).as_int()
     long = length is None or length > SHORT_ROW
-    return long and (rows is None or rows >= ROWS) and (scan.op != "sum" or scan.state.is_floating_point)
+    return long and (rows is None or rows >= ROWS) and scan_waits(scan.op, scan.state)
 
 
 def _keeps_conditions_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:

@@ -29,6 +29,7 @@ from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, integer
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Reduce, Scan, Store, index_operands, operands
+from fxstack_inductor.ir.scalar_ops import scan_waits
 
 ROWS = 8
 """The rows of a block: a vector of 32-bit numbers, with the transposition of ``prelude.h``, and two of doubles."""
@@ -45,8 +46,7 @@ def row_loop(kernel: Kernel) -> Loop | None:
 
 def slow_scans(kernel: Kernel) -> bool:
     """Whether scans of ``kernel`` are worth transpositions: a sum of integers takes one step in each cycle of the processor."""
-    scans = (v for v in kernel.values if isinstance(v, Scan))
-    return any(v.op != "sum" or v.state.is_floating_point for v in scans)
+    return any(scan_waits(v.op, v.state) for v in kernel.values if isinstance(v, Scan))
 
 
 class ScanWriter(LoopWriter):
