@@ -29,18 +29,9 @@ _DISCONTINUOUS = frozenset(
 _CONVERSIONS = frozenset({"_to_copy", "convert_element_type"})
 _MOVING = frozenset(
     {
-        *(
-            "_unsafe_view",
-            "_reshape_copy",
-            "clone",
-            "cat",
-            "stack",
-            "flip",
-            "roll",
-            "repeat",
-            "constant_pad_nd",
-        ),
+        *("_unsafe_view", "_reshape_copy", "clone", "cat", "stack", "flip", "roll", "repeat"),
         *("gather", "index", "index_select", "take", "select_scatter", "slice_scatter", "amax", "amin"),
+        "constant_pad_nd",
     }
 )
 """Operators, none of them elementwise, whose results are elements of their operands."""
