@@ -129,5 +129,11 @@ def test_checks():
     interleaved(lambda x: x.gather(-1, x.argmax(-1, keepdim=True)) + x.sum(-1, keepdim=True), X)
 
 
+@pytest.mark.parametrize("cut", [2, 4])
+def test_a_join_computes_its_functions_for_their_own_points_only(cut):
+    fn = lambda x: torch.cat([F.gelu(F.gelu(x[:, cut:]) / 2), F.gelu(F.gelu(x[:, :cut]) + 1)], 1).relu()
+    assert check(fn, X).lowered.c.partition("void kernel_0")[2].count("erff(") == 2 * 7
+
+
 def test_cheap_points_stay_loops():
     assert "joined0[" not in check(lambda x, row: x + row, X, torch.randn(7)).lowered.c

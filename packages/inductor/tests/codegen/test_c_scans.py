@@ -37,6 +37,14 @@ def test_sums_are_eagers_to_the_last_bit(rows):
     assert torch.equal(got, (x * 2).cumsum(-1))
 
 
+@pytest.mark.parametrize("shape", [(600, 20), (1021, 7), (5, 1024, 12), (2048, 64)])
+def test_near_rows_are_taken_from_streams_far_apart(shape):
+    x = torch.randn(shape)
+    in_blocks(lambda x: (*x.cummax(-1), x.cumprod(-1)), x.double())
+    assert torch.equal(check(lambda x: x.cumsum(-1), x)(x)[0], x.cumsum(-1))
+    assert "row + j * 75" in check(lambda x: x.cumsum(-1), torch.randn(600, 20)).lowered.c
+
+
 def test_ties_and_special_numbers():
     x = torch.randint(-2, 3, (24, 200)).float()
     x[:, 50] = torch.nan

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fxstack_inductor.ir.expr import ONE, Expr, Var, product
 from fxstack_inductor.ir.nodes import (
@@ -33,6 +33,8 @@ FUNCTION, SCAN_STEP, FAR_READ = 3, 50, 5
 
 A vector has half as many elements of 8 bytes as of 4, and a function of them takes more steps: both take long about as long.
 """
+COPIED = 3
+"""What a transposed copy on the way to or from memory takes, in elements moved."""
 STORED = 4
 """What a tensor in memory takes in place of a second computation, in elements moved: a store, loads, with room for the guess."""
 
@@ -124,24 +126,41 @@ def _keeps_directions_apart(fusion: FusionState, merged: Group, left: Group, rig
 
 
 def _keeps_transposed_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Refuse, on a CPU, elementwise results along different loops that share nothing of the size of all loops.
+    """Refuse, on a CPU, elementwise results along different loops if transposed copies take longer than the merge saves.
 
-    Such a kernel saves no pass over memory, and one of both would go through transposed copies.
+    A kernel of points goes along one loop, and copies what is contiguous along another.
     """
     if fusion.program.many_threads or not all(isinstance(n, Pointwise) for n in merged.placed):
         return None
-    for group, other in ((left, right), (right, left)):
-        if any(read.node in other.placed for node in group.placed for read in fusion.reads(node)):
-            return None
-    sides = [dict(_full(fusion, merged, group)) for group in (left, right)]
-    if not sides[0].keys().isdisjoint(sides[1]):
+    together = _moved(fusion, merged, merged)
+    if not (copied := _copied(merged, together)):
         return None
-    along = [
-        {v for v in merged.space for place in side.values() if place.coefficient(v) == 1} for side in sides
-    ]
-    if len(along[0]) == len(along[1]) == 1 and along[0] != along[1]:
+    alone = [_moved(fusion, merged, group) for group in (left, right)]
+    more = copied - sum(_copied(merged, moved) for moved in alone)
+    if sum(map(len, alone)) - len(together) < COPIED * more:
         return Refusal("results along different loops", next(iter(right.placed)).name)
     return None
+
+
+def _copied(merged: Group, moved: Mapping[Node, Expr]) -> int:
+    """Return how many of the places ``moved`` do not lie along the loop that most lie along."""
+    along = Counter(v for place in moved.values() for v in merged.space if place.coefficient(v) == 1)
+    return along.total() - max(along.values(), default=0)
+
+
+def _moved(fusion: FusionState, merged: Group, group: Group) -> dict[Node, Expr]:
+    """Return the places of the tensors that ``group``, as a kernel, reads and stores in all loops of ``merged``."""
+    found: dict[Node, Expr] = {}
+    for node in group.placed:
+        own, *reads = fusion.accesses_at(node, merged.placed[node])
+        readers = set(fusion.usage.readers.get(node, ())) - fusion.inlined
+        stored = node in fusion.usage.required or not group.placed.keys() >= readers
+        moved = [own] if stored else []
+        moved += [read for read in reads if read.tensor not in group.placed and read.is_known]
+        found |= {
+            access.tensor: access.place for access in moved if access.place.variables.issuperset(merged.space)
+        }
+    return found
 
 
 def _keeps_repeats_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
@@ -344,13 +363,6 @@ def _accesses(fusion: FusionState, merged: Group, group: Group) -> Iterable[Acce
         if node in fusion.usage.required:
             yield own
         yield from (read for read in reads if read.tensor not in merged.placed and read.is_known)
-
-
-def _full(fusion: FusionState, merged: Group, group: Group) -> Iterable[tuple[Node, Expr]]:
-    """Yield the tensors that ``group`` reads and stores in all loops of ``merged``, and the places in memory."""
-    for access in _accesses(fusion, merged, group):
-        if access.place.variables.issuperset(merged.space):
-            yield access.tensor, access.place
 
 
 def _direction(merged: Group, accesses: Iterable[Access]) -> int:

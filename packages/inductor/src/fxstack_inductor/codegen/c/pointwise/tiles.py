@@ -16,10 +16,12 @@ from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.ir.kernel import Kernel, Loop, once_per_kernel
 from fxstack_inductor.schedule.condition_splits import MAX_PARTS, invariant_condition, segments, wraps
 
-SIDE = 64
-"""Rows and columns of a tile: enough for the prefetcher; with 4-byte elements, half a first-level cache."""
-SMALL_SIDE = 32
-"""Rows and columns of a tile if several tensors are transposed, or the elements of one lie apart."""
+SIDES = (128, 64, 32)
+"""Rows and columns of a tile, largest first."""
+NEIGHBOURS = 256
+"""The most bytes of neighbours in memory that a tile reads or writes at once: enough for the prefetcher."""
+CACHE = 1 << 16
+"""The most bytes of all transposed copies, of which the second-level cache has room for the tensors, too."""
 MIN_LOOP_POINTS = 8
 """Shorter loops are not worth a transposition."""
 MAX_TRANSPOSED = 8
@@ -48,6 +50,15 @@ def _long(loop: Loop) -> bool:
     """Whether a loop is worth a transposition; one of unknown length is."""
     extent = loop.extent.as_int()
     return extent is None or extent >= MIN_LOOP_POINTS
+
+
+def _most_side(kernel: Kernel, found: Copies) -> int:
+    """Return the rows and columns of a tile, if the loops have more."""
+    dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
+    buffers = [*(load.buffer for load, _ in found.loads.values()), *(store.buffer for store in found.stores)]
+    widest, width = max(dtypes[buffer].itemsize for buffer in buffers), found.width(dtypes)
+    fitting = (side for side in SIDES if side * widest <= NEIGHBOURS and side * side * width <= CACHE)
+    return next(fitting, SIDES[-1])
 
 
 def _side(loop: Loop, most: int) -> int:
@@ -93,8 +104,7 @@ class TileWriter(PointsWriter):
         assert found is not None
         row, column = found.inner, found.row
         others = [loop for loop in self.kernel.outer[:-1] if loop is not row]
-        single = _count(found) == 1 and all(step == 1 for _, step in found.loads.values())
-        side = SIDE if single else SMALL_SIDE
+        side = _most_side(self.kernel, found)
         height, width = _side(row, side), _side(column, side)
         sides = (("row", "rows", row, height), ("tile", "width", column, width))
         self._share(

@@ -43,6 +43,8 @@ MIN_LOOP_POINTS = 16
 """The least points of the loop that becomes the vector loop."""
 MAX_VALUES = 160
 """The most values of a kernel with its inner points written out: the compiler reads each of them."""
+MAX_COPIED = 2 * MAX_VALUES
+"""The same before conditions on the inner points, which choose among loads, are decided."""
 MAX_CHOSEN = 2 * MAX_VALUES
 """The same, with the values that choose elements at computed places."""
 STEPS = {
@@ -76,9 +78,13 @@ def unrolled(kernel: Kernel, *, across: bool) -> Kernel:
     if any(isinstance(v, Load) and v.buffer in kernel.written for v in kernel.values):
         return kernel
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
-    if not all(v.op in STEPS for v in reduces) or len(facts.outer) + points * sum(facts.inner) > MAX_VALUES:
+    conditional = any(isinstance(v, Load) and v.mask is not None for v in kernel.values)
+    copied = len(facts.outer) + points * sum(facts.inner)
+    if not all(v.op in STEPS for v in reduces) or copied > (MAX_COPIED if conditional else MAX_VALUES):
         return kernel
-    return folded(_Unroller(kernel).kernel())
+    found = folded(_Unroller(kernel).kernel())
+    roots = {k for store in found.stores for k in (store.value, *index_operands(store.index))}
+    return found if len(analyse(found).needed(roots)) <= MAX_VALUES else kernel
 
 
 def too_short(kernel: Kernel) -> bool:

@@ -33,6 +33,14 @@ from fxstack_inductor.ir.scalar_ops import scan_waits
 
 ROWS = 8
 """The rows of a block: a vector of 32-bit numbers, with the transposition of ``prelude.h``, and two of doubles."""
+NEAR = 4096
+"""Rows of fewer bytes are near each other: transpositions in place take rows that are far apart, each the next of a stream.
+
+Processors foresee streams through memory, and no jumps from row to row and back. Longer rows are streams of their own, and
+vector loops along rows leave them in the cache.
+"""
+FAR_BLOCKS = 64
+"""The least blocks of rows far apart: in up to seven, one row is missing."""
 
 
 def row_loop(kernel: Kernel) -> Loop | None:
@@ -60,21 +68,28 @@ class ScanWriter(LoopWriter):
         self.inner = kernel.inner[0]
         extent = self.inner.extent.as_int()
         self.size = TILE if extent is None else min(TILE, extent)
+        self.step = 1
+        """How far the rows of a block are apart, in rows."""
 
     def scans_of_rows(self) -> None:
         """Write blocks of rows, which threads share; each goes through its tiles from left to right."""
         row = row_loop(self.kernel)
         assert row is not None
         others = [loop for loop in self.kernel.outer if loop is not row]
-        self._share([*ranges(others), Range("row", row, str(ROWS), integer(ROWS))])
-        extent = c_index(row.extent)
-        rest = str(ROWS) if self._whole(row) else f"min_int64_t({extent} - row, {ROWS})"
-        self.out.line(f"const int64_t width = {rest};")
         stores = [s for s in self.kernel.stores if self.facts.store_inner(s)]
         computed = [k for k in self.facts.needed(self.facts.roots([], stores)) if k not in self.facts.outer]
         planner = Planner(self.facts, computed, in_place=self._read_in_place(row))
         direct = [s for s in stores if self._stored_in_place(s, row)]
         phases = planner.phases([], [s for s in stores if s not in direct])
+        self.step = 1 if any(phase.stores or phase.kept for phase in phases) else self._step(row)
+        first = Range("row", row, str(ROWS), integer(ROWS))
+        if self.step > 1:
+            first = Range("row", Loop(row.var, integer(self.step)))
+        self._share([*ranges(others), first])
+        left = f"{c_index(row.extent)} - row"
+        left = left if self.step == 1 else f"({left} + {self.step - 1}) / {self.step}"
+        rest = str(ROWS) if self._whole(row) else f"min_int64_t({left}, {ROWS})"
+        self.out.line(f"const int64_t width = {rest};")
         self.out.write_lines(self.scans.declare([k for phase in phases for k in phase.scans]))
         stop, self.tiled = c_index(self.inner.extent), tiled(planner, phases)
         with self.out.block(for_head("tile", "0", stop, str(self.size))):
@@ -87,6 +102,14 @@ class ScanWriter(LoopWriter):
                     self._scans(planner, phase.scans, row, [s for s in direct if s.value in phase.scans])
         self._rest(row)
         self.out.close(1 + len(others))
+
+    def _step(self, row: Loop) -> int:
+        """Return how far the rows of a block are apart, in rows: the number of blocks, or 1."""
+        rows, size = row.extent.as_int(), self.inner.extent.as_int()
+        widest = max(ref.dtype.itemsize for ref in self.kernel.buffers)
+        near = size is not None and size * widest < NEAR
+        blocks = -(-(rows or 0) // ROWS)
+        return blocks if near and blocks >= FAR_BLOCKS else 1
 
     def _read_in_place(self, row: Loop) -> frozenset[int]:
         """Return the loads that are transposed from where they lie."""
@@ -115,7 +138,7 @@ class ScanWriter(LoopWriter):
         assert step is not None
         start = index.subs({row.var: ZERO, self.inner.var: ZERO})
         address = f"{self.names.buffers[buffer]} + {c_index(start)} + row * ({c_index(step)}) + tile"
-        return f"({address})", c_index(step)
+        return f"({address})", c_index(step * self.step)
 
     def _vectors(self, phase: Phase, row: Loop) -> None:
         """Write the vector loop of a phase, for each row of the block."""
@@ -195,7 +218,9 @@ class ScanWriter(LoopWriter):
     def _each(self, name: str, count: str, row: Loop) -> Iterator[None]:
         """Open the loop over the rows of a block, whose number in the block is ``name``."""
         with self.out.block(for_head(name, "0", count)):
-            self.out.line(f"const int64_t {row.var.name} = row + {name};")
+            self.out.line(
+                f"const int64_t {row.var.name} = row + {name}{'' if self.step == 1 else f' * {self.step}'};"
+            )
             yield
 
     def _rest(self, row: Loop) -> None:
