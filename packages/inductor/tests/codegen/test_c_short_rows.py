@@ -26,6 +26,13 @@ def test_rows_of_every_type(shape, dtype):
     short_rows(lambda x: (x * 2 - x.amax(-1, True), x.amin(-1), x.argmax(-1)), rows(*shape, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("size", [64, 112])
+def test_whole_vectors_of_halves_stay_along_their_rows(size, dtype):
+    compiled = check(lambda x: x - x.amax(-1, True), rows(150, size, dtype=dtype))
+    assert [strategy(k) for k in kernels(compiled)] == ["rows"]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [11, 13, 15])
 @pytest.mark.parametrize(

@@ -38,7 +38,12 @@ def test_with_something_that_lies_along(shape):
 
 
 def test_several_across():
-    turned(lambda a, b: (a.t() + b.t()).contiguous(), torch.randn(40, 50), torch.randn(40, 50))
+    """The result alone goes through a transposed copy."""
+    fn = lambda a, b: (a.t() + b.t()).contiguous()
+    turned(fn, torch.randn(40, 50), torch.randn(40, 50))
+    text = check(fn, torch.randn(40, 50), torch.randn(40, 50)).lowered.c
+    text = text.partition("void kernel_0")[2]
+    assert "joined0[" in text and "turned" not in text
 
 
 def test_more_across_than_fit_on_the_stack():
@@ -88,6 +93,15 @@ def test_parts_of_the_last_loop(fn, shape):
 def test_conditions_on_rows_are_decided_outside_of_the_vector_loop():
     x, y = torch.randn(2, 3, 40, 24), torch.randn(2, 3, 24, 40)
     turned(lambda x, y: torch.nn.functional.avg_pool2d(x, 3, 1, 1) + y.transpose(2, 3), x, y)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x, lambda x: (x.exp(), x * 2)[0].contiguous()])
+@pytest.mark.parametrize("shape", [(9, 8, 14, 14), (2, 17, 5, 9), (1, 8, 30, 4)])
+@pytest.mark.parametrize("pool", [torch.nn.functional.max_pool2d, torch.nn.functional.avg_pool2d])
+def test_rows_between_conditions_have_none(fn, shape, pool):
+    x = torch.randn(shape).contiguous(memory_format=torch.channels_last)
+    text = check(lambda x: fn(pool(x.clamp(-1, 1), 3, 1, 1)), x).lowered.c
+    assert " ? a0_" not in text.partition("void kernel_0")[2]
 
 
 def test_windows_are_vectors():

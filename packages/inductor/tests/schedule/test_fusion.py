@@ -361,6 +361,7 @@ def test_elementwise_results_along_different_loops_share_more_than_their_copies_
     assert not fused(check(lambda x, y, row: (x + row, y * x), x, y, row))
     assert not fused(check(lambda x, y, row: (lambda z: (z, y * z))(x + row), x, y, row))
     assert fused(check(lambda x, y, row: (torch.maximum(x, y), torch.minimum(y, x) + row), x, y, row))
+    assert not fused(check(lambda x, y, row: (x.cumsum(-1), y * row), x, y, row))
 
 
 def test_slow_functions_of_few_columns_are_no_part_of_a_reduction_across_them():

@@ -37,6 +37,8 @@ from fxstack_inductor.ir.scalar_ops import COMPARISONS
 
 MAX_PARTS = 8
 """Largest number of parts of a loop; each part is code of its own."""
+MAX_ROW_RANGES = 4
+"""The same for a loop of rows, whose ranges do not begin at zero."""
 
 
 @once_per_kernel
@@ -64,6 +66,25 @@ def wraps(kernel: Kernel, loop: Loop) -> list[Kernel]:
     if size is None:
         return [kernel]
     return _parts(kernel, loop, size, (cut for index in indices for cut in _atom_cuts(index, loop.var)))
+
+
+def row_ranges(kernel: Kernel, loop: Loop) -> list[tuple[int, int, Kernel]]:
+    """Return the ranges of ``loop`` between the changes of conditions: start, stop, and ``kernel`` with these decided.
+
+    The list is empty if there are no changes, or too many.
+    """
+    size = loop.extent.as_int()
+    if size is None:
+        return []
+    cuts = sorted({cut for cut in _cuts(kernel, loop.var) if 0 < cut < size})
+    if not 0 < len(cuts) < MAX_ROW_RANGES:
+        return []
+    found = []
+    for start, stop in zip([0, *cuts], [*cuts, size], strict=True):
+        values = _part(kernel, loop, start, stop).values
+        truths = {k: value for k, value in enumerate(values) if value in {TRUE, FALSE}}
+        found.append((start, stop, _substitute(kernel, {}, truths)))
+    return found
 
 
 def _parts(kernel: Kernel, loop: Loop, size: int, found: Iterable[int]) -> list[Kernel]:

@@ -10,6 +10,9 @@ from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, integer, of_atom
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, expressions, with_expressions
 
+VECTOR = 8
+"""The fewest points of a loop that makes vectors."""
+
 
 def normalise(kernel: Kernel) -> Kernel:
     """Run all loop passes on a kernel that the schedule's passes have not seen, for example a kernel that
@@ -63,6 +66,15 @@ def _replace_loop(loops: tuple[Loop, ...], var: Var, parts: tuple[Var, ...]) -> 
     return tuple(result)
 
 
+def order_for_vectors(kernel: Kernel) -> Kernel:
+    """Order loops as ``order_loops``, but points along the loop that most accesses lie along: others go through copies."""
+    return (
+        order_loops(kernel)
+        if kernel.inner
+        else replace(kernel, outer=_sorted(kernel.outer, kernel, vectors=True))
+    )
+
+
 def order_loops(kernel: Kernel) -> Kernel:
     """Order loops from the largest stride to the smallest, judged by the access with the most of these loops.
 
@@ -76,8 +88,8 @@ def order_loops(kernel: Kernel) -> Kernel:
     )
 
 
-def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
-    """Return loops in order of stride; loops of equal stride keep their order."""
+def _sorted(loops: tuple[Loop, ...], kernel: Kernel, *, vectors: bool = False) -> tuple[Loop, ...]:
+    """Return loops in order of stride; loops of equal stride keep their order. ``vectors``: as most accesses have it."""
     if len(loops) < 2:
         return loops
     accesses = [s.index for s in kernel.stores] + [v.index for v in kernel.values if isinstance(v, Load)]
@@ -89,6 +101,10 @@ def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
     every = {loop.var for loop in (*kernel.outer, *kernel.inner)}
     size = max(len(every & e.variables) for e in widest)
     full = [e for e in widest if len(every & e.variables) == size]
+    if vectors:
+        found = [_order(e, loops) for e in full]
+        counts = Counter(order for order in found if (order[-1].extent.as_int() or VECTOR) >= VECTOR)
+        return max(found, key=lambda order: counts[order])
     others = Counter(_order(e, loops) for e in widest if e not in full)
     return max((_order(e, loops) for e in (full if others else full[:1])), key=lambda order: others[order])
 

@@ -129,11 +129,10 @@ def lay_out_tensors(state: Scheduling) -> Scheduling | NothingToDo:
     >>> example("lay_out_tensors", lambda x: x.t().softmax(0))
     + # order of operands: _softmax__1
     """
-    # A program of a GPU transposes tiles in its registers.
     found = [] if state.program.many_threads else list(like_operands(state.uses))
     for node, layout in found:
         node.layout = layout
-    if not found:
+    if not found:  # a program of a GPU transposes tiles in its registers
         return NothingToDo("no tensor is reduced along the memory of transposed operands")
     return replace(state, laid_out=frozenset(node for node, _ in found))
 
@@ -235,7 +234,8 @@ def order_loops(state: Scheduling) -> Scheduling | NothingToDo:
     + for x2 in 4:
     - for x2 in 4:
     """
-    return _each_kernel(state, loops.order_loops, "all loops are ordered by stride")
+    ordered = loops.order_loops if state.program.many_threads else loops.order_for_vectors
+    return _each_kernel(state, ordered, "all loops are ordered by stride")
 
 
 def merge_loops(state: Scheduling) -> Scheduling | NothingToDo:

@@ -128,9 +128,9 @@ def _keeps_directions_apart(fusion: FusionState, merged: Group, left: Group, rig
 def _keeps_transposed_apart(fusion: FusionState, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Refuse, on a CPU, elementwise results along different loops if transposed copies take longer than the merge saves.
 
-    A kernel of points goes along one loop, and copies what is contiguous along another.
+    A kernel of points, or of scans, goes along one loop, and copies what is contiguous along another.
     """
-    if fusion.program.many_threads or not all(isinstance(n, Pointwise) for n in merged.placed):
+    if fusion.program.many_threads or any(isinstance(n, Reduction) for n in merged.placed):
         return None
     together = _moved(fusion, merged, merged)
     if not (copied := _copied(merged, together)):

@@ -12,9 +12,9 @@ from fxstack_inductor.codegen.c.pointwise.row_values import row_values, with_arr
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import integer
-from fxstack_inductor.ir.kernel import Kernel
-from fxstack_inductor.schedule.condition_splits import assume, invariant_condition, segments
+from fxstack_inductor.ir.expr import integer, product
+from fxstack_inductor.ir.kernel import Kernel, Loop
+from fxstack_inductor.schedule.condition_splits import assume, invariant_condition, row_ranges, segments
 
 MAX_DECISIONS = 4
 """The number of loop-invariant conditions that are decided outside a last loop with a short body."""
@@ -24,6 +24,8 @@ UNVECTORISED = '__asm__ volatile("");'
 """Prevents vectorisation of a surrounding loop: branches would become masked loads (``Names._apart``)."""
 SHORT_BODY_VALUES = 48
 """The number of values in a short body."""
+MIN_ROWS = 8
+"""The least points of the loops around rows that are divided where conditions change: threads share these loops."""
 MIN_SHARED_POINTS = 256
 """The number of points from which on threads may share a last loop."""
 
@@ -46,10 +48,23 @@ class PointsWriter(LoopWriter):
         if len(loops) < 2:
             self._apart(parts, lambda writer: writer.only_loop())
             return
+        around = product(loop.extent for loop in loops[:-2]).as_int()
+        if (around is None or around >= MIN_ROWS) and (found := self._row_ranges(loops[-2])):
+            self._share(ranges(loops[:-2]))
+            for start, stop, rows in found:
+                with self.out.block(for_head(loops[-2].var.name, str(start), str(stop))):
+                    for part in segments(rows):
+                        self._for(part).decided(lambda writer: writer.last_loop(None))
+            self.out.close(len(loops) - 2)
+            return
         span = self._open_rows(ranges(loops), alone=len(parts) == 1)
         for part in parts:
             self._for(part).decided(lambda writer: writer.last_loop(span))
         self.out.close(len(loops) - 1)
+
+    def _row_ranges(self, row: Loop) -> list[tuple[int, int, Kernel]]:
+        """Return the ranges of ``row`` in which a long body has fewer conditions (``row_ranges``); else nothing."""
+        return row_ranges(self.kernel, row) if len(self._needed()) > SHORT_BODY_VALUES else []
 
     def _once(self, found: Sequence[int]) -> Self:
         """Write the values ``found``, equal in all rows, to arrays; return a writer of the kernel that reads these."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.pointwise.points import PointsWriter
-from fxstack_inductor.codegen.c.ranges import Range, ranges
+from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer
@@ -127,9 +127,15 @@ class TileWriter(PointsWriter):
 
     def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
         """Write the elements of one tile; constant sizes let the compiler use whole vectors."""
-        with self.out.block(f"for (int64_t i = 0; i < {rows}; i++)"):
-            self.out.line(f"const int64_t {row.var.name} = row + i;")
-            self.decided(lambda writer: writer.tile_row(column, columns, most))
+        for start, stop, kernel in self._row_ranges(row) or [(None, None, self.kernel)]:
+            first, end = (
+                ("0", rows)
+                if start is None
+                else (f"max_int64_t({start} - row, 0)", f"min_int64_t({stop} - row, {rows})")
+            )
+            with self.out.block(for_head("i", first, end)):
+                self.out.line(f"const int64_t {row.var.name} = row + i;")
+                self._for(kernel).decided(lambda writer: writer.tile_row(column, columns, most))
 
     def tile_row(self, column: Loop, columns: str, most: int) -> None:
         """Write the elements of one row of a tile."""

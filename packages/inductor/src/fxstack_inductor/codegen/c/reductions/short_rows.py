@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fxstack_inductor.codegen.c.ops import HALVES
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
@@ -36,8 +35,6 @@ CALLED_OF_REST, OPERATION_OF_REST = 25, 1.5
 """Cycles of a slow function, or of another operation, of one element that is in no whole vector."""
 TURNED = 3 / 8
 """Cycles for each byte of a transposed copy, and of the arrays that a block of rows keeps in memory beside it."""
-HALF = 1.5
-"""Cycles that a vector along a row loses for each half-precision element, whose conversion splits vectors."""
 BLOCKS = (64, 32, 16)
 """Numbers of rows in a block, largest first."""
 CACHE = 1 << 15
@@ -63,10 +60,9 @@ def short_rows(kernel: Kernel) -> ShortRows | None:
     found, dtypes = copies(kernel, row), Names(kernel).dtypes
     buffers = [*(v.buffer for v, _ in found.loads.values()), *(s.buffer for s in found.stores)]
     each = size * found.width(dtypes)
-    halves = sum(dtypes[buffer] in HALVES for buffer in buffers)
     if not found or len(buffers) < _beside(kernel, found):
         return None
-    if _lost(analyse(kernel), size, halves) <= TURNED * each:
+    if _lost(analyse(kernel), size) <= TURNED * each:
         return None
     block = next((n for n in BLOCKS if n * each <= CACHE), BLOCKS[-1])
     return ShortRows(found, size, block)
@@ -80,14 +76,14 @@ def _beside(kernel: Kernel, found: Copies) -> int:
     return sum(any(place.coefficient(var) == 1 for var in others) for place in places)
 
 
-def _lost(facts: Analysis, size: int, halves: int) -> float:
-    """Return the cycles that vectors along a row of ``size`` elements lose; ``halves``: the half-precision accesses."""
+def _lost(facts: Analysis, size: int) -> float:
+    """Return the cycles that vectors along a row of ``size`` elements lose."""
     values = facts.kernel.values
     lanes = VECTOR // max((v.dtype.itemsize for v in values if isinstance(v, Load)), default=4)
-    lost, rest = HALF * size * halves, size % max(lanes, 1)
+    lost, rest = 0.0, size % max(lanes, 1)
     folded = width_with_rest(facts.kernel, range(len(values))) is not None
     if folded:  # whole vectors, of which the last two overlap
-        lost, rest = 0, 1
+        rest = 1
     for value, inner in zip(values, facts.inner, strict=True):
         match value:
             case Scan(op) if op in SLOW_SCANS or row_loop(facts.kernel) is None:
