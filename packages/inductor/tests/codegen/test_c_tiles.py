@@ -53,6 +53,16 @@ def test_more_across_than_fit_on_the_stack():
     turned(f, *(torch.randn(20, 30) for _ in range(10)))
 
 
+@pytest.mark.parametrize("dtype", DTYPES[:-1])
+@pytest.mark.parametrize("shape", [(33, 17), (64, 96), (300, 90)])
+def test_flipped_rows(shape, dtype):
+    x, y = ((torch.rand(shape) * 100 - 50).to(dtype) for _ in range(2))
+    turned(lambda x, y: torch.maximum(x, y.flip(0)), x, across(y))
+    turned(lambda x: x.flip(0, 1).t().contiguous(), x)
+    turned(lambda x: x.flip(1).t().contiguous(), x)
+    check(lambda x, y: (x.flip(1) - x.amax(1, keepdim=True), y.flip(0).amax(1)), x, across(y))
+
+
 def test_channels_last():
     x = torch.randn(2, 12, 5, 7)
     turned(lambda x: (x + 1).contiguous(memory_format=torch.channels_last), x)

@@ -30,20 +30,26 @@ MAX_TRANSPOSED = 8
 
 @once_per_kernel
 def crossing(kernel: Kernel) -> Copies | None:
-    """Return the accesses that cross the last loop and run along one other loop, most of them; None without any."""
+    """Return the accesses that cross the last loop and run along one other loop: most of them, then the largest. Else None."""
     if len(kernel.outer) < 2 or kernel.inner:
         return None
     *others, last = kernel.outer
     if not _long(last):
         return None
     found = [copies(kernel, last, loop) for loop in others if _long(loop)]
-    chosen = max(found, key=_count, default=None)
+    chosen = max(found, key=lambda each: (_count(each), _variables(each)), default=None)
     return chosen.most(MAX_TRANSPOSED) if chosen else None
 
 
 def _count(found: Copies | None) -> int:
     """Return the number of accesses that go through copies."""
     return len(found.loads) + len(found.stores) if found else 0
+
+
+def _variables(found: Copies) -> int:
+    """Return the number of loops that the accesses change along, of all together."""
+    indices = [*(load.index for load, _ in found.loads.values()), *(store.index for store in found.stores)]
+    return sum(len(index.variables) for index in indices)
 
 
 def _long(loop: Loop) -> bool:
@@ -127,13 +133,12 @@ class TileWriter(PointsWriter):
 
     def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
         """Write the elements of one tile; constant sizes let the compiler use whole vectors."""
-        for start, stop, kernel in self._row_ranges(row) or [(None, None, self.kernel)]:
-            first, end = (
-                ("0", rows)
-                if start is None
-                else (f"max_int64_t({start} - row, 0)", f"min_int64_t({stop} - row, {rows})")
-            )
-            with self.out.block(for_head("i", first, end)):
+        divided = [
+            (f"max_int64_t({start} - row, 0)", f"min_int64_t({stop} - row, {rows})", kernel)
+            for start, stop, kernel in self._row_ranges(row)
+        ]
+        for first, stop, kernel in divided or [("0", rows, self.kernel)]:
+            with self.out.block(for_head("i", first, stop)):
                 self.out.line(f"const int64_t {row.var.name} = row + i;")
                 self._for(kernel).decided(lambda writer: writer.tile_row(column, columns, most))
 

@@ -29,7 +29,7 @@ class Copies:
     row: Loop
     inner: Loop
     loads: dict[int, tuple[Load, int]]
-    """By position: the load, and the step between the elements of a row."""
+    """By position: the load, and the step between the elements of a row, which may be -1."""
     stores: list[Store]
 
     def __bool__(self) -> bool:
@@ -48,7 +48,7 @@ class Copies:
     def width(self, dtypes: Mapping[str, torch.dtype]) -> int:
         """Return the bytes of all copies for each element of each row."""
         moved = [(v.buffer, step) for v, step in self.loads.values()] + [(s.buffer, 1) for s in self.stores]
-        return sum(dtypes[buffer].itemsize * step for buffer, step in moved)
+        return sum(dtypes[buffer].itemsize * abs(step) for buffer, step in moved)
 
     def enter(self, names: Names, start: str, count: str, shape: tuple[int, int]) -> Iterator[str]:
         """Yield C that copies ``count`` elements of ``width`` rows, from ``start`` on, and declares results.
@@ -59,11 +59,14 @@ class Copies:
         at = self.inner.var.name if start == "0" else f"({self.inner.var.name} - {start})"
         for k, (load, step) in self.loads.items():
             between, address = self._between(load.index), self._address(names, load.buffer, load.index, start)
-            span = count if step == 1 else f"({count} - 1) * {step} + 1"
+            span = count if abs(step) == 1 else f"({count} - 1) * {step} + 1"
+            if step < 0:  # the copy has the elements as they lie
+                address = f"{address} - ({count} - 1)"
             kind, word = STORAGE[names.dtypes[load.buffer]], _word(names, load.buffer)
-            yield f"{kind} turned{k}[{(size - 1) * step + 1}][{rows}] __attribute__((aligned(64)));"
+            yield f"{kind} turned{k}[{(size - 1) * abs(step) + 1}][{rows}] __attribute__((aligned(64)));"
             yield f"transpose_{word}((const {word}*)({address}), {between}, ({word}*)turned{k}, {rows}, {span}, width);"
-            names.staged[k] = f"turned{k}[{at}]" if step == 1 else f"turned{k}[{at} * {step}]"
+            place = {1: at, -1: f"{count} - 1 - {at}"}.get(step, f"{at} * {step}")
+            names.staged[k] = f"turned{k}[{place}]"
         for n, store in enumerate(self.stores):
             kind = STORAGE[names.dtypes[store.buffer]]
             yield f"{kind} joined{n}[{size}][{rows}] __attribute__((aligned(64)));"
@@ -121,10 +124,10 @@ def worthwhile(found: Copies) -> Copies | None:
 
 
 def along(index: Expr, inner: Loop, row: Loop) -> int:
-    """Return the step between the elements of a row; 0 for an access that does not run along rows in equal steps."""
+    """Return the step between the elements of a row, at least -1; 0 for an access that does not run along rows in equal steps."""
     step, beyond = index.coefficient(inner.var), index.coefficient(row.var)
     number = None if step is None else step.as_int()
-    if number is None or number < 1 or beyond is None or beyond == 0:
+    if number is None or number < -1 or number == 0 or beyond is None or beyond == 0:
         return 0
     far = beyond.as_int()
-    return 0 if far is not None and abs(far) <= number else number
+    return 0 if far is not None and abs(far) <= abs(number) else number
