@@ -23,9 +23,8 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS, scan_waits
 from fxstack_inductor.schedule.fusion.inlining import ROW, reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.fusion.state import Access, FusionState, Group, is_known
+from fxstack_inductor.schedule.loops import VECTOR
 
-VECTOR = 8
-"""Loops of fewer points than this make no vectors."""
 KEPT_COLUMNS, KEPT = 64, 3 << 17
 """The fewest columns of a tile, and the most bytes of the values that a kernel keeps for a later pass over the tile."""
 FUNCTION, SCAN_STEP, FAR_READ = 3, 50, 5
