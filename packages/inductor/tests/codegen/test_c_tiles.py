@@ -46,6 +46,13 @@ def test_several_across():
     assert "joined0[" in text and "turned" not in text
 
 
+@pytest.mark.parametrize(("points", "last"), [(3, 60), (9, 9)])
+def test_points_go_along_the_loop_of_most_accesses_unless_it_is_short(points, last):
+    x, y = torch.randn(60, points), torch.randn(60, points)
+    (kernel,) = kernels(check(lambda x, y: (x.t() + y.t()).contiguous(), x, y))
+    assert kernel.outer[-1].extent.as_int() == last
+
+
 def test_more_across_than_fit_on_the_stack():
     def f(*xs):
         return sum(x.t() for x in xs).contiguous()
