@@ -18,6 +18,7 @@ from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, 
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
+from fxstack_inductor.codegen.c.streams import fenced
 from fxstack_inductor.codegen.c.text import parameters
 from fxstack_inductor.codegen.c.threads import KERNEL, bounds_of_share, name_of, team
 from fxstack_inductor.codegen.index_text import c_index
@@ -154,7 +155,7 @@ class FunctionWriter(LoopWriter):
         steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
         reduces, last = list(steps), self.kernel.inner[-1]
         rest = (last.extent.as_int() or 0) % width > 0
-        conversions = self._halves(stage, reduces, stores, whole=rest)
+        conversions = self._halves(stage, reduces, stores, whole=rest, chunk=width)
         with self.out.block(for_head("from" if rest else "at", *span, str(width))):
             if rest:
                 self.out.line(f"const int64_t at = min_int64_t(from, {span[1]} - {width});")
@@ -165,11 +166,20 @@ class FunctionWriter(LoopWriter):
                     self.out.line(f"const int64_t {last.var.name} = at + j;")
                     self._inner_body(stage, stores, steps)
 
-    def _halves(self, stage: int, reduces: list[int], stores: list[Store], *, whole: bool = False) -> Halves:
-        """Return the half-precision loads and stores along the last loop of a pass."""
+    def _halves(
+        self,
+        stage: int,
+        reduces: list[int],
+        stores: list[Store],
+        *,
+        whole: bool = False,
+        chunk: int | None = None,
+    ) -> Halves:
+        """Return the conversions of the loads and stores along the last loop of a pass."""
         saved = {k for k in self.saved if self._saved_before(k, stage)}
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
-        return halves(self.names, self.kernel.inner[-1].var, computed, stores, self.facts.outer, whole=whole)
+        last, outer = self.kernel.inner[-1].var, self.facts.outer
+        return halves(self.names, last, computed, stores, outer, whole=whole, chunk=chunk)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
         """Return the lanes of a pass, one record per reduction; an empty list if lanes do not pay."""
@@ -239,7 +249,9 @@ class FunctionWriter(LoopWriter):
             in_arrays = tiled(planner, phases)
             self.out.write_lines(arrays(self.scans, in_arrays, 1, TILE))
             for phase in phases:
-                conversions = halves(self.names, last.var, phase.computed, phase.stores, self.facts.outer)
+                conversions = halves(
+                    self.names, last.var, phase.computed, phase.stores, self.facts.outer, chunk=TILE
+                )
                 with self._converted(conversions, "tile", "count", str(TILE)):
                     self.out.line(self._reducing(phase.computed, phase.reduces, prefix))
                     with self.out.block(for_head("j", "0", "count")):
@@ -404,7 +416,7 @@ class FunctionWriter(LoopWriter):
         body = self.out.lines[start:]
         results = [f"{how.wide}* shared{k}" for k, how in zip(reduces, accumulators, strict=True)]
         passed = [*self._captured(body), *results, f"int64_t* team{stage}"]
-        body = [*self.names.apart, *flagged(body, self.kernel)]
+        body = fenced([*self.names.apart, *flagged(body, self.kernel)])
         text, statement = team(f"{KERNEL}_pass{stage}", passed, body)
         self.out.functions.append(text)
         self.out.lines[start:] = []

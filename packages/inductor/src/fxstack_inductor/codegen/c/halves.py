@@ -6,6 +6,8 @@ instruction. ``read_bf16`` and ``write_bf16`` are vectors as long as the loop's,
 A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors; with the arrays, the loop between
 uses floats alone. No instruction takes 16-bit elements from places apart, so that a loop
 with one such read would be no vector loop: the read gets a loop of its own.
+
+Results that go past the caches, of any type, wait in arrays, too (``streams``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from fxstack_inductor.codegen.c.ops import STORAGE
+from fxstack_inductor.codegen.c.streams import FEW, SHORT_RUN, streamed_stores
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var
@@ -46,9 +49,16 @@ class Halves:
     """The values that the places of these elements, and the conditions, are computed from."""
     scattered: Sequence[Store] = ()
     """Stores of elements apart, which a loop of their own writes."""
+    streamed: Sequence[Store] = ()
+    """Stores that go past the caches after the loop."""
 
     def __bool__(self) -> bool:
-        return bool(self.loads or self.held or self.far)
+        return bool(self.loads or self.held or self.far or self.streamed)
+
+    @property
+    def run(self) -> int:
+        """The most points between two conversions, if the loop has no other bound."""
+        return SHORT_RUN if len(self.streamed) > FEW else RUN
 
     @property
     def held(self) -> list[Store]:
@@ -58,6 +68,9 @@ class Halves:
     def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
         """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
         most = str(-(-int(most) // VECTOR) * VECTOR)
+        for n, store in enumerate(self.streamed):
+            yield f"{STORAGE[names.dtypes[store.buffer]]} streamed{n}[{most}] __attribute__((aligned(64)));"
+            names.targets[store] = f"streamed{n}"
         for k, load in self.loads.items():
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
             if k in names.staged and names.staged_at != "j":
@@ -93,6 +106,10 @@ class Halves:
                 yield f"  {names.element(store.buffer, store.index)} = {apart}[j];"
                 yield "}"
             del names.results[store]
+        for n, store in enumerate(self.streamed):
+            place = self._place(names, store.buffer, store.index, first)
+            yield f"stream({place}, streamed{n}, ({count}) * sizeof(*streamed{n}));"
+            del names.targets[store]
         for k in (*self.loads, *self.far):
             del names.floats[k]
         names.skipped.difference_update(self.places)
@@ -127,12 +144,14 @@ def halves(
     *,
     whole: bool = False,
     points: int | None = None,
+    chunk: int | None = None,
 ) -> Halves:
-    """Return the half-precision loads and stores that are contiguous in a loop over ``var``.
+    """Return the half-precision loads and stores that are contiguous in a loop over ``var``, and those that go past the caches.
 
     ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
     use. ``whole``: the loop is one vector, and its arrays are registers. ``points``: how far neighbours go on, if beyond the
-    extent of ``var``.
+    extent of ``var``. ``chunk``: the most points between two conversions; None: those
+    of a run.
     """
     extent = points if points or var.extent is None else var.extent.as_int()
     if extent is not None and extent < MIN_LOOP_POINTS:
@@ -161,7 +180,10 @@ def halves(
         if s not in held and not s.op and names.dtypes[s.buffer] in dtypes and _distant(s.index, var)
         if all(k in outside for k in index_operands(s.index))
     ]
-    return Halves(var, converted, held, far, places, scattered)
+    plain = [s for s in stores if s not in names.targets and _beside(s.index, var, outside)]
+    points = min(chunk or RUN, extent or RUN)
+    streamed = streamed_stores(names.kernel, [] if whole else plain, var, points, divisible=chunk is None)
+    return Halves(var, converted, held, far, places, scattered, streamed)
 
 
 def _distant(index: Expr, var: Var) -> bool:

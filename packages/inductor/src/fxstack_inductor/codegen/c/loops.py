@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from fxstack_inductor.codegen.c.claims import Claim, claim
-from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
+from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names
@@ -173,16 +173,17 @@ class LoopWriter:
                 yield
             return
         with (
-            self.out.block(for_head("run", start, stop, str(RUN))),
+            self.out.block(for_head("run", start, stop, str(conversions.run))),
             self._run(conversions, "run", stop, head),
         ):
             yield
 
     @contextmanager
     def _run(self, conversions: Halves, first: str, stop: str, head: str) -> Iterator[None]:
-        """Open the loop from ``first`` to ``stop``, but over at most ``RUN`` points."""
-        self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
-        with self._converted(conversions, first, "count", str(RUN)):
+        """Open the loop from ``first`` to ``stop``, but over at most ``conversions.run`` points."""
+        most = conversions.run
+        self.out.line(f"const int64_t count = {stop} - {first} < {most} ? {stop} - {first} : {most};")
+        with self._converted(conversions, first, "count", str(most)):
             self.out.write_lines([head] if head else [])
             with self.out.block(for_head("j", "0", "count")):
                 self.out.line(f"const int64_t {conversions.var.name} = {first} + j;")

@@ -25,6 +25,7 @@ from fxstack_inductor.codegen.c.reductions.variance import in_one_pass
 from fxstack_inductor.codegen.c.reductions.wide_rows import WideColumnWriter, wide_rows
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
+from fxstack_inductor.codegen.c.streams import fenced
 from fxstack_inductor.codegen.c.text import parameters
 from fxstack_inductor.codegen.c.threads import KERNEL, definition, either, team, threaded, work_condition
 from fxstack_inductor.codegen.index_text import c_index
@@ -237,7 +238,7 @@ def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
     getattr(writer, chosen)()
     writer.out.conditional = writer.names.conditional
     nothing = _where_nothing_is_done(kernel)
-    writer.out.lines = [*nothing, *writer.names.apart, *flagged(writer.out.lines, kernel)]
+    writer.out.lines = fenced([*nothing, *writer.names.apart, *flagged(writer.out.lines, kernel)])
     writer.out.first[:0] = nothing if writer.out.first else []
     return writer.out
 

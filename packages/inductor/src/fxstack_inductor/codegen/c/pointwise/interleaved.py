@@ -110,7 +110,7 @@ class InterleavedWriter(LoopWriter):
             for row, members in group.rows.items():
                 self.names.targets.update({self.kernel.stores[k]: f"{group.name}[{row}]" for k in members})
         outside, inside = self._split(last)
-        conversions = halves(self.names, last.var, inside, self.kernel.stores, outside)
+        conversions = halves(self.names, last.var, inside, self.kernel.stores, outside, chunk=BLOCK)
         with self._converted(conversions, "from", "count", str(BLOCK)):
             self.out.line(self._simd(inside))
             with self.out.block(for_head("j", "0", "count")):

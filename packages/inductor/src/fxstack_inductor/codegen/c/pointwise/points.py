@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from fxstack_inductor.codegen.c.halves import RUN, halves
+from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.pointwise.row_values import row_values, with_arrays
@@ -172,7 +172,7 @@ class PointsWriter(LoopWriter):
             self.out.close(len(loops))
             return
         size = c_index(loops[0].extent)
-        self._share([Range("from", loops[0], str(RUN), integer(RUN))])
+        self._share([Range("from", loops[0], str(conversions.run), integer(conversions.run))])
         with self._run(conversions, "from", size, self._simd(needed)):
             self._values(needed)
             self._stores(stores)

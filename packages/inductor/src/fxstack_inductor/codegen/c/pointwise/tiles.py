@@ -145,7 +145,7 @@ class TileWriter(PointsWriter):
     def tile_row(self, column: Loop, columns: str, most: int) -> None:
         """Write the elements of one row of a tile."""
         outside, inside = self._split(column)
-        conversions = halves(self.names, column.var, inside, self.kernel.stores, outside)
+        conversions = halves(self.names, column.var, inside, self.kernel.stores, outside, chunk=most)
         with self._converted(conversions, "tile", columns, str(most)):
             self.out.line(self._simd(inside, column))
             with self.out.block(f"for (int64_t j = 0; j < {columns}; j++)"):

@@ -312,8 +312,9 @@ class ColumnWriter(FunctionWriter):
         """
         computed = self._per_column(roots, computed_before)
         fresh = [k for k in computed if k not in self.ready]
+        whole = self.most == VECTOR
         conversions = halves(
-            self.names, column.var, fresh, stores, computed_before, whole=self.most == VECTOR
+            self.names, column.var, fresh, stores, computed_before, whole=whole, chunk=self.most
         )
         with self._converted(conversions, "tile", "width", str(self.most)):
             self.out.line(self._simd(computed, column))

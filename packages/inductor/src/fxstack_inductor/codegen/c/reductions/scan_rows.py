@@ -149,7 +149,9 @@ class ScanWriter(LoopWriter):
         name = self.inner.var.name
         with self._each("i", "width", row):
             self._values(outside)
-            conversions = halves(self.names, self.inner.var, phase.computed, phase.stores, outer)
+            conversions = halves(
+                self.names, self.inner.var, phase.computed, phase.stores, outer, chunk=self.size
+            )
             with self._converted(conversions, "tile", "count", str(self.size)):
                 self.out.line(self._simd(phase.computed, self.inner))
                 with self.out.block(for_head("j", "0", "count")):

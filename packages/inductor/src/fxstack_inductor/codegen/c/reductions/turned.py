@@ -190,7 +190,7 @@ class TurnedWriter(FunctionWriter):
         with self.out.block(for_head("piece", "block", "stop", str(PIECE))):
             self.out.line(f"const int64_t width = min_int64_t(stop - piece, {PIECE});")
             self._turn(plan, "piece", "width", PIECE)
-            conversions = self._halves(0, list(steps), stores)
+            conversions = self._halves(0, list(steps), stores, chunk=lanes[0].width)
             with self._each_row(plan):
                 self._outer_values(0, set())
                 around = self._converted(conversions, "at", points, points)
