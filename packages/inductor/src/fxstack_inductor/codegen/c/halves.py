@@ -180,7 +180,8 @@ def halves(
         if s not in held and not s.op and names.dtypes[s.buffer] in dtypes and _distant(s.index, var)
         if all(k in outside for k in index_operands(s.index))
     ]
-    plain = [s for s in stores if s not in names.targets and _beside(s.index, var, outside)]
+    kept = {*names.targets, *names.reread}
+    plain = [s for s in stores if s not in kept and _beside(s.index, var, outside)]
     points = min(chunk or RUN, extent or RUN)
     streamed = streamed_stores(names.kernel, [] if whole else plain, var, points, divisible=chunk is None)
     return Halves(var, converted, held, far, places, scattered, streamed)

@@ -19,7 +19,7 @@ from fxstack_inductor.ir.kernel import Kernel, Store, once_per_kernel
 
 LINE = 64
 """Bytes of a line of the caches."""
-MANY_BYTES = 1024
+MANY_BYTES = 2048
 """The least bytes at once that need not begin and end with a line."""
 FEW, SHORT_RUN = 2, 64
 """More results than this take turns after so many points: the longer the turns of many, the slower (1.3 to 0.8 times as fast)."""
@@ -29,17 +29,19 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @cache
 def least_bytes() -> int | None:
-    """Return the bytes of a kernel's tensors from which on its results do not stay in the caches; None: unknown.
+    """Return the bytes of a kernel's tensors from which on its results go past the caches of this machine; None: never."""
+    return bytes_past(INFORMATION, CACHE_SIZE)
 
-    This is three quarters of the last-level cache.
-    """
+
+def bytes_past(information: Path, cache_size: Path) -> int | None:
+    """Return the same from what Linux tells of a processor: three quarters of the last-level cache."""
     try:
-        words, size = set(INFORMATION.read_text().split()), CACHE_SIZE.read_text().strip()
+        words, size = set(information.read_text().split()), cache_size.read_text().strip()
     except OSError:
         return None
-    if not {"AuthenticAMD", "avx2"} <= words or size[-1:] not in UNITS:
+    if not {"AuthenticAMD", "avx2"} <= words or (unit := UNITS.get(size[-1:])) is None:
         return None
-    return int(size[:-1]) * UNITS[size[-1]] * 3 // 4
+    return int(size[:-1]) * unit * 3 // 4
 
 
 @once_per_kernel

@@ -62,6 +62,8 @@ class Names:
         """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
         self.targets: dict[Store, str] = {}
         """The rows, over ``j``, of stack arrays that stores write instead of their buffers."""
+        self.reread: set[Store] = set()
+        """The stores whose results a later pass reads again: they stay in the caches."""
         self.finished: set[int] = set()
         """The values that are read from arrays: their operands have no names any more."""
         self.apart: list[str] = []

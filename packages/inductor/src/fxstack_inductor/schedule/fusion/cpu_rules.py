@@ -27,6 +27,8 @@ from fxstack_inductor.schedule.loops import VECTOR
 
 KEPT_COLUMNS, KEPT = 64, 3 << 17
 """The fewest columns of a tile, and the most bytes of the values that a kernel keeps for a later pass over the tile."""
+KEPT_ROW = 1 << 18
+"""The most bytes of the values that a kernel keeps for a later pass over a row."""
 FUNCTION, SCAN_STEP, FAR_READ = 3, 50, 5
 """What a slow function, a step of a slow scan, and a read at a place from memory take, in elements moved to or from memory.
 
@@ -185,7 +187,7 @@ def _keeps_slow_functions_in_one_pass(
 ) -> Refusal | None:
     """Refuse, on a CPU, a merge after which several passes compute slow functions whose values the kernel cannot keep.
 
-    A kernel keeps the values of all reduced elements of a tile, if they fit into a cache.
+    A kernel keeps the values of all reduced elements of a tile, or of a row, if they fit into a cache.
     """
     inner = merged.inner or frozenset()
     if fusion.program.many_threads or not inner or not any(isinstance(n, Reduction) for n in merged.placed):
@@ -200,7 +202,11 @@ def _keeps_slow_functions_in_one_pass(
         if (len(passes) - 1) * _slow_work(fusion, merged, node) < STORED:
             continue
         before = before or {**_passes(fusion, left), **_passes(fusion, right)}
-        if len(before[node]) < len(passes) and _direction(merged, _accesses(fusion, merged, merged)) <= 0:
+        row = (
+            points * node.dtype.itemsize <= KEPT_ROW
+            and _direction(merged, _accesses(fusion, merged, merged)) > 0
+        )
+        if len(before[node]) < len(passes) and not row:
             return Refusal("slow functions in several passes", node.name)
     return None
 

@@ -49,10 +49,10 @@ def _pays(kernel: Kernel) -> bool:
     )
     if any(v.op in EXPENSIVE for v in found):
         return True
-    if any(ref.dtype.itemsize > WORD for ref in kernel.buffers):
-        return False
-    booleans = any(v.dtype is torch.bool for v in found) and columns < MANY_COLUMNS
     divisions = any(v.op in SLOW for v in found) and columns < FEW_COLUMNS
+    if any(ref.dtype.itemsize > WORD for ref in kernel.buffers):
+        return divisions
+    booleans = any(v.dtype is torch.bool for v in found) and columns < MANY_COLUMNS
     return booleans or divisions or any(ref.dtype in HALVES for ref in kernel.buffers)
 
 

@@ -81,6 +81,7 @@ class ColumnWriter(FunctionWriter):
         rows = product(loop.extent for loop in self.kernel.inner).as_int()
         self.copies = worthwhile(copies(self.kernel, column))
         self.stored = {} if self.copies else stored_values(self.facts)
+        self.names.reread.update(self.stored.values())
         most = MAX_TILE_COLUMNS if rows is None else self._keep(rows, column)
         across = crossing(self.kernel)
         if self.copies or across:

@@ -90,9 +90,12 @@ def _weight(facts: Analysis, k: int) -> int:
             return 4 * WORTH_SAVING
         case Check():
             return WORTH_SAVING
-        case Compute(op):
+        case Compute(op, dtype=dtype):
             if op in EXPENSIVE:
                 return 2 * WORTH_SAVING
-            return WORTH_SAVING // 2 if op in SLOW or op in HALF_ROUNDINGS else 1
+            if op not in SLOW and op not in HALF_ROUNDINGS:
+                return 1
+            instructions = 1 + (op == "rsqrt")  # a root and a division
+            return WORTH_SAVING // 2 * instructions * (1 + (dtype is torch.float64))
         case _:
             return 1
