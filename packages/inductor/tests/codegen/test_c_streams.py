@@ -14,8 +14,12 @@ DTYPES = [torch.float32, torch.float64, torch.int64, torch.bfloat16, torch.float
 
 @pytest.fixture(autouse=True)
 def everything(monkeypatch):
-    """As if no tensor fitted into a cache."""
+    """As if no tensor fitted into a cache, and operations took no time."""
     monkeypatch.setattr(streams, "least_bytes", lambda: 1)
+    monkeypatch.setattr(streams, "work", lambda kernel: 0)
+
+
+work = streams.work
 
 
 def t(dtype, *shape):
@@ -100,6 +104,13 @@ def test_scatters_stay_in_the_caches():
 def test_sizes_that_are_unknown_stay_in_the_caches():
     compiled = check(lambda x: x * 2, t(torch.float32, 128, 1024), symbolic=True)
     assert " stream(" not in compiled.lowered.c.partition("void kernel_0")[2]
+
+
+def test_kernels_that_compute_for_long_stay_in_the_caches(monkeypatch):
+    monkeypatch.setattr(streams, "work", work)
+    x = t(torch.float32, 128, 1024)
+    assert written_past(lambda x: x.exp(), x) == 0
+    assert written_past(lambda x: x * 2 + 1, x) == 1
 
 
 def test_small_tensors_stay_in_the_caches(monkeypatch):

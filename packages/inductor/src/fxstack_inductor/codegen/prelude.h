@@ -189,11 +189,17 @@ CONVERTED(read_f16, f16, float, f16_load) CONVERTED(write_f16, float, f16, f16_s
 
 /* Writes whole lines of 64 bytes past the caches. Before other threads read them, the thread that wrote them passes a FENCE. */
 #ifdef __AVX__
-typedef float half_line __attribute__((vector_size(32), aligned(1), may_alias));
-#ifdef __clang__
-#define WRITE_PAST(to, x) __builtin_nontemporal_store(x, (__attribute__((vector_size(32))) float*)(to))
+#ifdef __AVX512F__
+#define PIECE 64
+#define WRITE_PAST __builtin_ia32_movntps512
 #else
-#define WRITE_PAST(to, x) __builtin_ia32_movntps256((float*)(to), x)
+#define PIECE 32
+#define WRITE_PAST __builtin_ia32_movntps256
+#endif
+typedef float piece __attribute__((vector_size(PIECE), aligned(1), may_alias));
+#ifdef __clang__
+#undef WRITE_PAST
+#define WRITE_PAST(to, x) __builtin_nontemporal_store(x, (__attribute__((vector_size(PIECE))) float*)(to))
 #endif
 #define FENCE __builtin_ia32_sfence();
 static inline void stream(void* target, const void* source, int64_t bytes) {
@@ -202,10 +208,8 @@ static inline void stream(void* target, const void* source, int64_t bytes) {
   int64_t at = -(intptr_t)to & 63;
   if (at > bytes) at = bytes;
   if (at) __builtin_memcpy(to, from, at);
-  for (; at + 64 <= bytes; at += 64) {
-    WRITE_PAST(to + at, *(const half_line*)(from + at));
-    WRITE_PAST(to + at + 32, *(const half_line*)(from + at + 32));
-  }
+  for (; at + 64 <= bytes; at += 64)
+    for (int64_t i = at; i < at + 64; i += PIECE) WRITE_PAST((float*)(to + i), *(const piece*)(from + i));
   if (at < bytes) __builtin_memcpy(to + at, from + at, bytes - at);
 }
 #endif

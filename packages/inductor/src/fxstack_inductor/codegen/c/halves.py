@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
-from fxstack_inductor.codegen.c.ops import STORAGE
-from fxstack_inductor.codegen.c.streams import FEW, SHORT_RUN, streamed_stores
+from fxstack_inductor.codegen.c.ops import REGISTER, STORAGE
+from fxstack_inductor.codegen.c.streams import streamed_stores
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var
@@ -51,14 +51,11 @@ class Halves:
     """Stores of elements apart, which a loop of their own writes."""
     streamed: Sequence[Store] = ()
     """Stores that go past the caches after the loop."""
+    run: int = RUN
+    """The most points between two conversions, if the loop has no other bound."""
 
     def __bool__(self) -> bool:
         return bool(self.loads or self.held or self.far or self.streamed)
-
-    @property
-    def run(self) -> int:
-        """The most points between two conversions, if the loop has no other bound."""
-        return SHORT_RUN if len(self.streamed) > FEW else RUN
 
     @property
     def held(self) -> list[Store]:
@@ -83,7 +80,10 @@ class Halves:
             yield f"for (int64_t j = 0; j < {count}; j++) {{"
             yield f"  const int64_t {self.var.name} = {first} + j;"
             for k in self.places:
-                yield from names.declarations(k)
+                if k in names.rows:
+                    yield f"  const {REGISTER[names.kernel.values[k].dtype]} v{k} = {names.rows[k]}[j];"
+                else:
+                    yield from names.declarations(k)
             yield from [f"  half{k}[j] = {names.expression(k)};" for k in self.far]
             yield "}"
             names.floats.update({k: f"half{k}" for k in self.far})
@@ -168,7 +168,8 @@ def halves(
     exclusive = [s for s in stores if _apart(names, s) and s not in names.kernel.copied]
     copied = {s.value for s in stores if s in names.kernel.copied}
     read = {a for k in computed for a in operands(values[k])}.union(s.value for s in exclusive)
-    loads = {k: v for k in computed if isinstance(v := values[k], Load) and (k in read or k not in copied)}
+    fresh = [k for k in computed if k not in names.rows and (k in read or k not in copied)]
+    loads = {k: v for k in fresh if isinstance(v := values[k], Load)}
     converted = {k: v for k, v in loads.items() if v.mask is None and fits(v, turned=k in names.staged)}
     far, places = _far(
         names, var, {k: v for k, v in loads.items() if k not in names.staged}, computed, outside
@@ -182,9 +183,8 @@ def halves(
     ]
     kept = {*names.targets, *names.reread}
     plain = [s for s in stores if s not in kept and _beside(s.index, var, outside)]
-    points = min(chunk or RUN, extent or RUN)
-    streamed = streamed_stores(names.kernel, [] if whole else plain, var, points, divisible=chunk is None)
-    return Halves(var, converted, held, far, places, scattered, streamed)
+    streamed, run = streamed_stores(names.kernel, [] if whole else plain, var, extent, chunk)
+    return Halves(var, converted, held, far, places, scattered, streamed, run or RUN)
 
 
 def _distant(index: Expr, var: Var) -> bool:
@@ -223,9 +223,11 @@ def _chain(
         value = names.kernel.values[k]
         if k in outside or k in chain or isinstance(value, Constant):
             continue
+        chain.add(k)
+        if k in names.rows:
+            continue
         if k not in computed or k in names.finished or isinstance(value, (Reduce, Scan)):
             return None
-        chain.add(k)
         waiting += operands(value)
     return chain
 

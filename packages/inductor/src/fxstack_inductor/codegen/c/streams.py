@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from fxstack_inductor.ir.expr import Expr, Var
-from fxstack_inductor.ir.kernel import Kernel, Store, once_per_kernel
+from fxstack_inductor.codegen.c.reductions.saved import SLOW
+from fxstack_inductor.ir.expr import Expr, Var, product
+from fxstack_inductor.ir.kernel import Compute, Kernel, Store, once_per_kernel
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 LINE = 64
 """Bytes of a line of the caches."""
-MANY_BYTES = 2048
-"""The least bytes at once that need not begin and end with a line."""
-FEW, SHORT_RUN = 2, 64
-"""More results than this take turns after so many points: the longer the turns of many, the slower (1.3 to 0.8 times as fast)."""
+TURN = 512
+"""The most bytes of a result that are written at once: more fill the queue of stores, and the next points wait."""
 INFORMATION, CACHE_SIZE = Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -46,35 +46,56 @@ def bytes_past(information: Path, cache_size: Path) -> int | None:
 
 @once_per_kernel
 def streamed(kernel: Kernel) -> frozenset[str]:
-    """Return the buffers that ``kernel`` writes past the caches: none if its tensors fit there, and none that it reads."""
-    least = least_bytes()
-    sizes = [0 if ref.by_value else (ref.numel * ref.dtype.itemsize).as_int() for ref in kernel.buffers]
-    known = [size for size in sizes if size is not None]
-    if least is None or len(known) < len(sizes) or sum(known) < least or kernel.scatters:
+    """Return the buffers that ``kernel`` writes past the caches: none if its tensors fit there, and none that it reads.
+
+    Kernels that compute for longer than they move memory gain nothing.
+    """
+    least, moved = least_bytes(), _moved(kernel)
+    if least is None or moved is None or moved < max(least, 2 * work(kernel)) or kernel.scatters:
         return frozenset()
     return kernel.written - kernel.read
 
 
-def streamed_stores(
-    kernel: Kernel, stores: Sequence[Store], var: Var, points: int, *, divisible: bool
-) -> list[Store]:
-    """Return those of ``stores`` that a loop over ``var`` writes past the caches, ``points`` neighbours at once.
+def _moved(kernel: Kernel) -> int | None:
+    """Return the bytes of the tensors, or None if a size is unknown."""
+    sizes = [0 if ref.by_value else (ref.numel * ref.dtype.itemsize).as_int() for ref in kernel.buffers]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
-    ``divisible``: the loop may write fewer at once.
+
+def work(kernel: Kernel) -> float:
+    """Return how many bytes move to or from memory in the time that the operations of all points take.
+
+    A vector of functions takes about as long as three vectors of memory, a division as one, an addition as an eighth.
     """
-    found = [store for store in stores if store.buffer in streamed(kernel) and not store.op]
-    if len(found) > FEW and points > SHORT_RUN and not divisible:
-        return []
-    most = points if len(found) <= FEW else min(points, SHORT_RUN)
+    points = product(loop.extent for loop in (*kernel.outer, *kernel.inner)).as_int() or 0
+    found = [v for v in kernel.values if isinstance(v, Compute)]
+    factors = (3 if v.op in EXPENSIVE else 1 if v.op in SLOW else 1 / 8 for v in found)
+    return points * sum(factor * v.dtype.itemsize for factor, v in zip(factors, found, strict=True))
+
+
+def streamed_stores(
+    kernel: Kernel, stores: Sequence[Store], var: Var, extent: int | None, chunk: int | None
+) -> tuple[list[Store], int | None]:
+    """Return those of ``stores`` that a loop over ``var`` writes past the caches, and how many points at once.
+
+    ``chunk``: how many points the loop has at once; None: it may have any number.
+    """
     sizes = {ref.name: ref.dtype.itemsize for ref in kernel.buffers}
-    return [store for store in found if _in_lines(store.index, var, most, sizes[store.buffer])]
+    found = [store for store in stores if store.buffer in streamed(kernel) and not store.op]
+    run = TURN // max((sizes[store.buffer] for store in found), default=1) if chunk is None else chunk
+    points = run if extent is None else min(run, extent)
+    kept = [s for s in found if _in_lines(s.index, var, points, sizes[s.buffer])]
+    return kept, run if kept and chunk is None else None
 
 
 def _in_lines(index: Expr, var: Var, points: int, size: int) -> bool:
-    """Whether ``points`` elements of ``size`` bytes along ``var`` are whole lines, or so many that their ends do not count."""
+    """Whether ``points`` elements of ``size`` bytes along ``var`` are whole lines.
+
+    Parts of lines, written in the usual way in between, take longer than all the rest saves.
+    """
     starts = (factor for monomial, factor in index.terms if monomial != (var,))
-    whole = points * size % LINE == 0 and all(factor * size % LINE == 0 for factor in starts)
-    return whole or points * size >= MANY_BYTES
+    return points * size % LINE == 0 and all(factor * size % LINE == 0 for factor in starts)
 
 
 def fenced(lines: list[str]) -> list[str]:

@@ -64,6 +64,8 @@ class Names:
         """The rows, over ``j``, of stack arrays that stores write instead of their buffers."""
         self.reread: set[Store] = set()
         """The stores whose results a later pass reads again: they stay in the caches."""
+        self.rows: Mapping[int, str] = {}
+        """The arrays over ``j`` of values that are finished before the loop."""
         self.finished: set[int] = set()
         """The values that are read from arrays: their operands have no names any more."""
         self.apart: list[str] = []

@@ -313,7 +313,7 @@ class ColumnWriter(FunctionWriter):
         """
         computed = self._per_column(roots, computed_before)
         fresh = [k for k in computed if k not in self.ready]
-        whole = self.most == VECTOR
+        whole, self.names.rows = self.most == VECTOR, self.vectors
         conversions = halves(
             self.names, column.var, fresh, stores, computed_before, whole=whole, chunk=self.most
         )

@@ -227,7 +227,7 @@ class WideColumnWriter(ColumnWriter):
         """Write the vector loop over a long row; ``steps``: each reduction and the element of its partial result."""
         computed = self._per_column(roots, before)
         fresh = [k for k in computed if k not in self.ready and k not in self.vectors]
-        points = self.plan.points
+        points, self.names.rows = self.plan.points, self.vectors
         conversions = halves(self.names, column.var, fresh, stores, before, points=points, chunk=points)
         with self._converted(conversions, "tile", "elements", str(self.plan.lanes)):
             padded = not steps or self.kernel.inner[-1].extent.as_int() == self.plan.rows
