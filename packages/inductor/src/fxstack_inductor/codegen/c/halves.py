@@ -31,8 +31,8 @@ VECTOR = 16
 """Lanes of a vector of floats. The lengths of arrays are multiples of this: conversions fill whole vectors."""
 NEAR = 4
 """Elements further apart than this are read one by one."""
-MIN_LOOP_POINTS = 8
-"""Shorter loops convert their elements one by one."""
+MIN_LOOP_POINTS, MIN_FUNCTIONS = 8, 3
+"""Shorter loops, and shorter ones of slow functions, convert their elements one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,14 @@ class Halves:
         """The stores whose results arrays hold until the loop ends."""
         return [*self.stores, *self.scattered]
 
-    def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
-        """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``."""
+    def enter(
+        self, names: Names, first: str, count: str, most: str, *, padded: bool = False
+    ) -> Iterator[str]:
+        """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``.
+
+        ``padded``: zeros follow. They come first: a vector that is read where two stores met waits for both.
+        """
+        zeros = f"for (int64_t j = {count}; j < {most}; j++) half{{}}[j] = 0;" if padded else ""
         most = str(-(-int(most) // VECTOR) * VECTOR)
         for n, store in enumerate(self.streamed):
             yield f"{STORAGE[names.dtypes[store.buffer]]} streamed{n}[{most}] __attribute__((aligned(64)));"
@@ -73,10 +79,12 @@ class Halves:
             if k in names.staged and names.staged_at != "j":
                 source += f" + {first}" + (f" - {names.staged_first}" if names.staged_first else "")
             yield f"float half{k}[{most}] __attribute__((aligned(64)));"
+            yield from [zeros.format(k)] if padded else []
             yield f"read_{STORAGE[names.dtypes[load.buffer]]}(half{k}, {source}, {count});"
             names.floats[k] = f"half{k}"
         if self.far:
             yield from (f"float half{k}[{most}] __attribute__((aligned(64)));" for k in self.far)
+            yield from (zeros.format(k) for k in self.far if padded)
             yield f"for (int64_t j = 0; j < {count}; j++) {{"
             yield f"  const int64_t {self.var.name} = {first} + j;"
             for k in self.places:
@@ -154,11 +162,11 @@ def halves(
     of a run.
     """
     extent = points if points or var.extent is None else var.extent.as_int()
-    if extent is not None and extent < MIN_LOOP_POINTS:
-        return Halves(var, {}, [])
     values = names.kernel.values
     inside = [values[k] for k in computed]
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inside)
+    if extent is not None and extent < (MIN_FUNCTIONS if heavy else MIN_LOOP_POINTS):
+        return Halves(var, {}, [])
     dtypes = {torch.float16, torch.bfloat16} if heavy or whole else {torch.float16}
 
     def fits(access: Load | Store, *, turned: bool = False) -> bool:

@@ -147,16 +147,18 @@ class LoopWriter:
         self._open_loops(loops[-1:])
 
     @contextmanager
-    def _converted(self, conversions: Halves, first: str, count: str, most: str) -> Iterator[None]:
+    def _converted(
+        self, conversions: Halves, first: str, count: str, most: str, *, padded: bool = False
+    ) -> Iterator[None]:
         """Wrap a loop over ``j`` below ``count`` by conversions; after the loop, their arrays end.
 
-        ``first`` is the point of the first element, ``most`` the number of elements in an array.
+        ``first`` is the point of the first element, ``most`` the number of elements in an array, ``padded``: zeros fill them.
         """
         if not conversions:
             yield
             return
         with self.out.block(""):
-            self.out.write_lines(conversions.enter(self.names, first, count, most))
+            self.out.write_lines(conversions.enter(self.names, first, count, most, padded=padded))
             yield
             self.out.write_lines(conversions.leave(self.names, first, count))
 
@@ -234,16 +236,14 @@ class LoopWriter:
         others = [self.kernel.values[k] for k in inside if k not in known]
         computed = all(isinstance(v, Compute) and v.dtype in (torch.float32, torch.bool) for v in others)
         alone = computed and len(conversions.held) == len(self.kernel.stores)
-        few = WHOLE[1] < size < SHORT_LOOP and size < points
+        few = size < SHORT_LOOP and size < points and size != WHOLE[1]
         return points if conversions and alone and few else None
 
     @contextmanager
     def _beyond(self, loop: Loop, conversions: Halves, points: int, head: str) -> Iterator[None]:
         """Open a loop over ``points`` points, of which those beyond ``loop`` are zeros that nothing reads."""
         size = c_index(loop.extent)
-        with self._converted(conversions, "0", size, str(points)):
-            zeros = [f"half{k}[j] = 0;" for k in (*conversions.loads, *conversions.far)]
-            self.out.line(f"{for_head('j', size, str(points))} {{ {' '.join(zeros)} }}")
+        with self._converted(conversions, "0", size, str(points), padded=True):
             self.out.line(head)
             with self.out.block(for_head("j", "0", str(points))):
                 self.out.line(f"const int64_t {loop.var.name} = j;")

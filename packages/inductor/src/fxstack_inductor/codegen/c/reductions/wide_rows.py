@@ -229,9 +229,12 @@ class WideColumnWriter(ColumnWriter):
         fresh = [k for k in computed if k not in self.ready and k not in self.vectors]
         points, self.names.rows = self.plan.points, self.vectors
         conversions = halves(self.names, column.var, fresh, stores, before, points=points, chunk=points)
-        with self._converted(conversions, "tile", "elements", str(self.plan.lanes)):
-            padded = not steps or self.kernel.inner[-1].extent.as_int() == self.plan.rows
-            stop = self._padded_row(conversions, computed, stores) if padded else "elements"
+        whole = not steps or self.kernel.inner[-1].extent.as_int() == self.plan.rows
+        padded = whole and self._in_arrays(conversions, computed, stores)
+        stop = "lanes" if padded else "elements"
+        with self._converted(conversions, "tile", "elements", str(self.plan.lanes), padded=padded):
+            if padded:
+                self.out.line(f"const int64_t lanes = (elements + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
             self.out.line(self._simd(computed))
             with self.out.block(for_head("j", "0", stop)):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
@@ -239,19 +242,15 @@ class WideColumnWriter(ColumnWriter):
                 self.out.write_lines(self._step(k, element) for k, element in steps)
                 self._stores(stores)
 
-    def _padded_row(self, conversions: Halves, computed: list[int], stores: list[Store]) -> str:
-        """Return, as C, the elements of a long row, with zeros up to whole vectors if arrays on the stack hold all elements.
+    def _in_arrays(self, conversions: Halves, computed: list[int], stores: list[Store]) -> bool:
+        """Whether arrays on the stack hold all elements of a long row, which then goes on with zeros up to whole vectors.
 
         No column has the lanes beyond the rows of a whole block; partial results there are lost.
         """
         held = self.ready.isdisjoint(computed) and len(conversions.held) == len(stores)
         arrays = {*conversions.loads, *self.vectors}
-        if not held or any(isinstance(self.kernel.values[k], Load) for k in computed if k not in arrays):
-            return "elements"
-        zeros = [f"half{k}[j] = 0;" for k in conversions.loads]
-        self.out.line(f"const int64_t lanes = (elements + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
-        self.out.line(f"{for_head('j', 'elements', 'lanes')} {{ {' '.join(zeros)} }}")
-        return "lanes"
+        others = (k for k in computed if k not in arrays)
+        return held and not any(isinstance(self.kernel.values[k], Load) for k in others)
 
     def _before_rows(self, row: Loop, roots: list[int]) -> frozenset[int]:
         """Write what is equal in all columns: values of all rows, and of each row, spread over its columns."""
