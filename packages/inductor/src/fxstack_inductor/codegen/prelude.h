@@ -212,6 +212,9 @@ static inline void stream(void* target, const void* source, int64_t bytes) {
     for (int64_t i = at; i < at + 64; i += PIECE) WRITE_PAST((float*)(to + i), *(const piece*)(from + i));
   if (at < bytes) __builtin_memcpy(to + at, from + at, bytes - at);
 }
+#else
+#define FENCE
+#define stream __builtin_memcpy
 #endif
 
 #define FLOAT_DIVISION(T, S) \

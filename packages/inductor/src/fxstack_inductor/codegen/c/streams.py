@@ -63,15 +63,15 @@ def _moved(kernel: Kernel) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def work(kernel: Kernel) -> float:
+def work(kernel: Kernel) -> int:
     """Return how many bytes move to or from memory in the time that the operations of all points take.
 
     A vector of functions takes about as long as three vectors of memory, a division as one, an addition as an eighth.
     """
     points = product(loop.extent for loop in (*kernel.outer, *kernel.inner)).as_int() or 0
     found = [v for v in kernel.values if isinstance(v, Compute)]
-    factors = (3 if v.op in EXPENSIVE else 1 if v.op in SLOW else 1 / 8 for v in found)
-    return points * sum(factor * v.dtype.itemsize for factor, v in zip(factors, found, strict=True))
+    eighths = (24 if v.op in EXPENSIVE else 8 if v.op in SLOW else 1 for v in found)
+    return points * sum(each * int(v.dtype.itemsize) for each, v in zip(eighths, found, strict=True)) // 8
 
 
 def streamed_stores(
