@@ -91,9 +91,24 @@ def test_what_a_later_pass_reads_stays_in_the_caches():
     assert written_past(lambda x: ((y := x.tanh()), y - y.mean(0)), x) == 1
 
 
-def test_rows_of_broken_lines_stay_in_the_caches():
+def test_short_rows_of_broken_lines_stay_in_the_caches():
     assert written_past(lambda x: x * x[:, :1], t(torch.float32, 128, 100)) == 0
     assert written_past(lambda x: x * x[:, :1], t(torch.float32, 128, 112)) == 1
+    assert written_past(lambda x: x * x[:, :1], t(torch.bfloat16, 128, 3001)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("columns", [1029, 1100, 2000, 3001])
+def test_runs_of_long_rows_begin_with_lines(columns, dtype):
+    x = t(dtype, 12, columns)
+    assert written_past(lambda x: x * x[:, :1] + 1, x) == 1
+    assert written_past(lambda x: x.roll(3, -1) * 2, x) == 1
+    check(lambda x: (x * x[:, :1], x + x[:, :1], x.amax(-1) - 1), x)
+    check(lambda x: x * x[:, :1], t(dtype, 3000 * 5 + 3)[3:].view(5, 3000)[:, :columns])
+
+
+def test_sums_beside_results_do_not_depend_on_addresses():
+    assert written_past(lambda x: (x * 2, x.sum(-1)), t(torch.float32, 12, 3001)) == 0
 
 
 def test_scatters_stay_in_the_caches():

@@ -179,7 +179,8 @@ class FunctionWriter(LoopWriter):
         saved = {k for k in self.saved if self._saved_before(k, stage)}
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
         last, outer = self.kernel.inner[-1].var, self.facts.outer
-        return halves(self.names, last, computed, stores, outer, whole=whole, chunk=chunk)
+        # Sums are in the same runs for all addresses.
+        return halves(self.names, last, computed, stores, outer, whole=whole, chunk=chunk, skew=not reduces)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
         """Return the lanes of a pass, one record per reduction; an empty list if lanes do not pay."""

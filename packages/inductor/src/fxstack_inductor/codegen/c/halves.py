@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from fxstack_inductor.codegen.c.ops import REGISTER, STORAGE
-from fxstack_inductor.codegen.c.streams import streamed_stores
+from fxstack_inductor.codegen.c.streams import LINE, NONE, Streams, streams_of
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var
@@ -49,13 +49,24 @@ class Halves:
     """The values that the places of these elements, and the conditions, are computed from."""
     scattered: Sequence[Store] = ()
     """Stores of elements apart, which a loop of their own writes."""
-    streamed: Sequence[Store] = ()
+    streams: Streams = NONE
     """Stores that go past the caches after the loop."""
-    run: int = RUN
-    """The most points between two conversions, if the loop has no other bound."""
 
     def __bool__(self) -> bool:
-        return bool(self.loads or self.held or self.far or self.streamed)
+        return bool(self.loads or self.held or self.far or self.streams.stores)
+
+    @property
+    def run(self) -> int:
+        """The most points between two conversions, if the loop has no other bound."""
+        return self.streams.run or RUN
+
+    def skew(self, names: Names, start: str) -> str | None:
+        """Return, as C, how many points behind the begin of a line ``start`` is, if runs are to begin with lines."""
+        if not self.streams.skewed:
+            return None
+        store = self.streams.stores[0]
+        place = self._place(names, store.buffer, store.index, start)
+        return f"((intptr_t)({place}) & {LINE - 1}) / {names.dtypes[store.buffer].itemsize}"
 
     @property
     def held(self) -> list[Store]:
@@ -71,7 +82,7 @@ class Halves:
         """
         zeros = f"for (int64_t j = {count}; j < {most}; j++) half{{}}[j] = 0;" if padded else ""
         most = str(-(-int(most) // VECTOR) * VECTOR)
-        for n, store in enumerate(self.streamed):
+        for n, store in enumerate(self.streams.stores):
             yield f"{STORAGE[names.dtypes[store.buffer]]} streamed{n}[{most}] __attribute__((aligned(64)));"
             names.targets[store] = f"streamed{n}"
         for k, load in self.loads.items():
@@ -114,7 +125,7 @@ class Halves:
                 yield f"  {names.element(store.buffer, store.index)} = {apart}[j];"
                 yield "}"
             del names.results[store]
-        for n, store in enumerate(self.streamed):
+        for n, store in enumerate(self.streams.stores):
             place = self._place(names, store.buffer, store.index, first)
             yield f"stream({place}, streamed{n}, ({count}) * sizeof(*streamed{n}));"
             del names.targets[store]
@@ -153,6 +164,7 @@ def halves(
     whole: bool = False,
     points: int | None = None,
     chunk: int | None = None,
+    skew: bool = False,
 ) -> Halves:
     """Return the half-precision loads and stores that are contiguous in a loop over ``var``, and those that go past the caches.
 
@@ -191,8 +203,8 @@ def halves(
     ]
     kept = {*names.targets, *names.reread}
     plain = [s for s in stores if s not in kept and _beside(s.index, var, outside)]
-    streamed, run = streamed_stores(names.kernel, [] if whole else plain, var, extent, chunk)
-    return Halves(var, converted, held, far, places, scattered, streamed, run or RUN)
+    streams = streams_of(names.kernel, [] if whole else plain, var, extent, chunk, skew=skew)
+    return Halves(var, converted, held, far, places, scattered, streams)
 
 
 def _distant(index: Expr, var: Var) -> bool:

@@ -174,11 +174,19 @@ class LoopWriter:
             with self.out.block(for_head(conversions.var.name, start, stop)):
                 yield
             return
-        with (
-            self.out.block(for_head("run", start, stop, str(conversions.run))),
-            self._run(conversions, "run", stop, head),
-        ):
-            yield
+        skew, most = conversions.skew(self.names, start), str(conversions.run)
+        if skew is None:
+            with (
+                self.out.block(for_head("run", start, stop, most)),
+                self._run(conversions, "run", stop, head),
+            ):
+                yield
+            return
+        with self.out.block(for_head("run", f"{start} - {skew}", stop, most)):
+            self.out.line(f"const int64_t point = max_int64_t(run, {start});")
+            self.out.line(f"const int64_t end = min_int64_t(run + {most}, {stop});")
+            with self._run(conversions, "point", "end", head):
+                yield
 
     @contextmanager
     def _run(self, conversions: Halves, first: str, stop: str, head: str) -> Iterator[None]:
@@ -197,7 +205,7 @@ class LoopWriter:
         Values that do not change along the loop come first.
         """
         outside, inside = self._split(loop)
-        conversions = halves(self.names, loop.var, inside, self.kernel.stores, outside)
+        conversions = halves(self.names, loop.var, inside, self.kernel.stores, outside, skew=True)
         padded = self._padded(loop, conversions, inside) if span[0] == "0" else None
         whole = None if conversions or span[0] != "0" else self._whole_vectors(loop, inside)
         if padded is not None:
