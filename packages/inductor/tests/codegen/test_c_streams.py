@@ -1,10 +1,14 @@
 """Results that are written past the caches: all loop structures, types and lengths; which results, and when."""
 
+import shutil
+import subprocess
+
 import pytest
 import torch
 from inductor_checks import check
 
 from fxstack_inductor.codegen.c import streams
+from fxstack_inductor.codegen.c.module import PRELUDE
 from fxstack_inductor.runtime.toolchain import cpu_features
 
 F = torch.nn.functional
@@ -86,6 +90,17 @@ def test_stores_go_past_the_caches(name):
     assert written_past(PROGRAMS[name], t(torch.float32, 128, 1024)) > 0
 
 
+@pytest.mark.parametrize("compiler", [c for c in ("gcc", "clang") if shutil.which(c)])
+@pytest.mark.parametrize("flag", ["-mavx2", "-mavx512f"])
+def test_compilers_write_whole_vectors(compiler, flag, tmp_path):
+    """clang writes words one by one if it does not know that their place is a multiple of a vector."""
+    source = tmp_path / "past.c"
+    source.write_text(f"{PRELUDE}\nvoid past(void* a, const void* b, int64_t n) {{ stream(a, b, n); FENCE }}")
+    result = tmp_path / "past.s"
+    subprocess.run([compiler, "-O2", "-w", flag, "-S", source, "-o", result], check=True)
+    assert "vmovntp" in result.read_text()
+
+
 def test_what_a_later_pass_reads_stays_in_the_caches():
     x = t(torch.float32, 3000, 1024)
     assert written_past(lambda x: ((y := x.tanh()), y - y.mean(0)), x) == 1
@@ -142,6 +157,7 @@ def test_small_tensors_stay_in_the_caches(monkeypatch):
         ("vendor_id : AuthenticAMD\nflags : fma", "32768K\n", None),
         ("vendor_id : GenuineIntel\nflags : avx2", "32768K\n", None),
         ("vendor_id : AuthenticAMD\nflags : avx2", "", None),
+        ("vendor_id : AuthenticAMD\nflags : avx2", "K", None),
         (None, "32768K\n", None),
     ],
 )

@@ -190,16 +190,17 @@ CONVERTED(read_f16, f16, float, f16_load) CONVERTED(write_f16, float, f16, f16_s
 /* Writes whole lines of 64 bytes past the caches. Before other threads read them, the thread that wrote them passes a FENCE. */
 #ifdef __AVX__
 #ifdef __AVX512F__
-#define PIECE 64
+#define WIDEST 64
 #define WRITE_PAST __builtin_ia32_movntps512
 #else
-#define PIECE 32
+#define WIDEST 32
 #define WRITE_PAST __builtin_ia32_movntps256
 #endif
-typedef float piece __attribute__((vector_size(PIECE), aligned(1), may_alias));
+typedef float widest __attribute__((vector_size(WIDEST), may_alias));
+typedef float anywhere __attribute__((vector_size(WIDEST), aligned(1), may_alias));
 #ifdef __clang__
 #undef WRITE_PAST
-#define WRITE_PAST(to, x) __builtin_nontemporal_store(x, (__attribute__((vector_size(PIECE))) float*)(to))
+#define WRITE_PAST(to, x) __builtin_nontemporal_store((widest)(x), (widest*)(to))
 #endif
 #define FENCE __builtin_ia32_sfence();
 static inline void stream(void* target, const void* source, int64_t bytes) {
@@ -209,7 +210,7 @@ static inline void stream(void* target, const void* source, int64_t bytes) {
   if (at > bytes) at = bytes;
   if (at) __builtin_memcpy(to, from, at);
   for (; at + 64 <= bytes; at += 64)
-    for (int64_t i = at; i < at + 64; i += PIECE) WRITE_PAST((float*)(to + i), *(const piece*)(from + i));
+    for (int64_t i = at; i < at + 64; i += WIDEST) WRITE_PAST((float*)(to + i), *(const anywhere*)(from + i));
   if (at < bytes) __builtin_memcpy(to + at, from + at, bytes - at);
 }
 #else

@@ -170,8 +170,8 @@ def halves(
 
     ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
     use. ``whole``: the loop is one vector, and its arrays are registers. ``points``: how far neighbours go on, if beyond the
-    extent of ``var``. ``chunk``: the most points between two conversions; None: those
-    of a run.
+    extent of ``var``. ``chunk``: how many points between two conversions decide which results go past the caches; None: those of
+    a run, of which the first may be shorter with ``skew``.
     """
     extent = points if points or var.extent is None else var.extent.as_int()
     values = names.kernel.values

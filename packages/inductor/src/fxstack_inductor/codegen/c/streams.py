@@ -42,9 +42,10 @@ def bytes_past(information: Path, cache_size: Path) -> int | None:
         words, size = set(information.read_text().split()), cache_size.read_text().strip()
     except OSError:
         return None
-    if not {"AuthenticAMD", "avx2"} <= words or (unit := UNITS.get(size[-1:])) is None:
+    number, unit = size[:-1], UNITS.get(size[-1:])
+    if not {"AuthenticAMD", "avx2"} <= words or unit is None or not number.isdecimal():
         return None
-    return int(size[:-1]) * unit * 3 // 4
+    return int(number) * unit * 3 // 4
 
 
 @once_per_kernel
@@ -125,4 +126,4 @@ def _in_lines(index: Expr, var: Var, points: int, size: int) -> bool:
 
 def fenced(lines: list[str]) -> list[str]:
     """Return the lines of a thread, with an end that other threads find its results at, if it writes past the caches."""
-    return [*lines, "  FENCE"] if any(line.lstrip().startswith("stream(") for line in lines) else lines
+    return [*lines, "  FENCE"] if any(" stream(" in line for line in lines) else lines

@@ -61,7 +61,7 @@ class Names:
         self.results: dict[Store, str] = {}
         """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
         self.targets: dict[Store, str] = {}
-        """The rows, over ``j``, of stack arrays that stores write instead of their buffers."""
+        """The rows, over ``j``, of stack arrays that stores, or conversions of their results, write instead of their buffers."""
         self.reread: set[Store] = set()
         """The stores whose results a later pass reads again: they stay in the caches."""
         self.rows: Mapping[int, str] = {}

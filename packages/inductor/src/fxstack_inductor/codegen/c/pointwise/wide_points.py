@@ -22,7 +22,7 @@ from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Loop, index_varia
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 MANY_COLUMNS, FEW_COLUMNS = 24, 8
-"""From so many columns on, booleans, or divisions, of short rows are vectors."""
+"""From so many columns on, GCC makes vectors of booleans, or of divisions, along short rows."""
 
 
 @once_per_kernel
@@ -38,10 +38,10 @@ def wide_points(kernel: Kernel) -> Kernel | None:
 
 
 def _pays(kernel: Kernel) -> bool:
-    """Whether long rows are faster: always with slow functions (but for eight bytes) and halves, 1.2 to 5.8 times.
+    """Whether long rows are faster: always with slow functions, and with halves, 1.2 to 5.8 times.
 
-    Of plain arithmetic in words and bytes, GCC writes a short row as vectors (long rows are 0.6 to 0.9 times as fast), but not of
-    booleans (1.0 to 5.6 times), nor of divisions of fewer columns than a vector has (0.9 to 2.2 times).
+    Of plain arithmetic, GCC writes a short row as vectors (long rows are 0.6 to 0.9 times as fast), but not of booleans beside
+    words and bytes (1.0 to 5.6 times), nor of divisions of fewer than eight columns (0.9 to 2.2 times).
     """
     columns, found = (
         kernel.outer[-1].extent.as_int() or 0,

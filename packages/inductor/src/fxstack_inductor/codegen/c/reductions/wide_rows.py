@@ -255,6 +255,7 @@ class WideColumnWriter(ColumnWriter):
     def _before_rows(self, row: Loop, roots: list[int]) -> frozenset[int]:
         """Write what is equal in all columns: values of all rows, and of each row, spread over its columns."""
         by_row, by_column = self.plan.by_row, self.plan.by_column
+        self.names.rows = {}  # the arrays are over columns, the loop below is over rows
         needed = self.facts.needed(roots, stop=self.ready.union(self.vectors))
         equal = [k for k in needed if k not in by_column and k not in by_row]
         self._values(equal)
