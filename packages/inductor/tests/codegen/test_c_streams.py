@@ -11,7 +11,6 @@ from fxstack_inductor.codegen.c import streams
 from fxstack_inductor.codegen.c.module import PRELUDE
 from fxstack_inductor.runtime.toolchain import cpu_features
 
-F = torch.nn.functional
 pytestmark = pytest.mark.skipif("avx2" not in cpu_features().split(), reason="x86 with AVX2")
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.bfloat16, torch.float16, torch.uint8]
 

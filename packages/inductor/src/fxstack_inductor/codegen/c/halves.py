@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import torch
 
 from fxstack_inductor.codegen.c.ops import REGISTER, STORAGE
-from fxstack_inductor.codegen.c.streams import LINE, NONE, Streams, streams_of
+from fxstack_inductor.codegen.c.sharing import LINE
+from fxstack_inductor.codegen.c.streams import NONE, Streams, streams_of
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var

@@ -16,12 +16,13 @@ from functools import cache
 from pathlib import Path
 
 from fxstack_inductor.codegen.c.reductions.saved import SLOW
+from fxstack_inductor.codegen.c.sharing import LINE
 from fxstack_inductor.ir.expr import Expr, Var, product
 from fxstack_inductor.ir.kernel import Compute, Kernel, Store, once_per_kernel
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
-LINE, WORD = 64, 4
-"""Bytes of a line of the caches, and of a word."""
+WORD = 4
+"""Bytes of a word."""
 TURN = 512
 """The most bytes of a result that are written at once: more fill the queue of stores, and the next points wait."""
 LONG = 4096
