@@ -141,3 +141,11 @@ def test_loops_that_read_other_memory_end_with_the_row():
         lambda x, i: (x[:, i].float() * i).to(x.dtype), t(torch.float16, 6, 14), torch.randperm(14)
     )
     assert not ZEROS.search(compiled.lowered.c)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_reads_at_kept_places_leave_the_vector_loops_of_columns(dtype):
+    x, i = t(dtype, 64, 300), torch.randperm(64)
+    compiled = check(lambda x, i: (y := x.t()[:, i].sigmoid()).cumsum(0) + y.std(0), x, i)
+    body = compiled.lowered.c.partition("void kernel_0")[2]
+    assert re.search(r"half\d+\[j\] = \w+_load\(a\d+\[\(int32_t\)v\d+\*300", body)

@@ -88,3 +88,13 @@ def test_a_value_that_is_stored_with_fewer_digits_is_not_read_back():
 def test_a_row_of_halves_is_converted_once_for_all_rows():
     text = body(lambda x, row: (x * row).sum(0), torch.rand(40, 64).bfloat16(), torch.rand(64).bfloat16())
     assert "vector" in text.partition("for (int64_t r0")[0]
+
+
+@pytest.mark.parametrize(("columns", "most"), [(4096, 1), (40000, 2)])
+def test_slow_functions_of_rows_that_fit_into_no_array_are_not_in_every_pass(columns, most):
+    def f(x):
+        y = (x.abs() + 1).log()
+        z = y * y.square().mean(-1, keepdim=True)
+        return z, (z - z.mean(-1, keepdim=True)).square().mean(-1)
+
+    assert body(f, torch.randn(20, columns, dtype=torch.float64)).count(" log(") <= most
