@@ -122,6 +122,14 @@ INLINED float f16_load(f16 x) { return (float)x; }
 INLINED f16 f16_store(float x) { return (f16)x; }
 #endif
 
+/* Numbers beyond the last of ``count`` elements, up to a multiple of 16, for loops of whole vectors: the first element. */
+#define PADDED(T, TO, ONE) \
+  static inline void pad_##T(TO* restrict to, const T* restrict from, int64_t count) { \
+    for (int64_t i = count; i < (count + 15) / 16 * 16; i++) to[i] = ONE(*from); \
+  }
+#define WITHOUT_PADDING(T, TO) \
+  static inline void pad_##T(TO* restrict to, const T* restrict from, int64_t count) {} /* the read of the rest does it */
+
 /* Many at once, into and from arrays of floats whose length is a multiple of 16. GCC would make shorter vectors of these loops than of the
    loops between, and a processor waits where one vector is read from two that it has just written. */
 #define CONVERTED(NAME, FROM, TO, ONE) \
@@ -156,8 +164,9 @@ INLINED halves narrowed_bf16(floats x) {
 }
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 #define FIRST(n) ((uint16_t)((1u << (n)) - 1))
+#define READS_PAD
 #define READ_REST(WHOLE, ONE) \
-  *(floats*)(to + i) = WHOLE(__builtin_ia32_loaddquhi256_mask((const short*)(from + i), (halves){}, FIRST(count - i)));
+  *(floats*)(to + i) = WHOLE(__builtin_ia32_loaddquhi256_mask((const short*)(from + i), (halves){} + (short)*from, FIRST(count - i)));
 #define WRITE_REST(WHOLE, ONE) \
   __builtin_ia32_storedquhi256_mask((short*)(to + i), WHOLE(*(const floats*)(from + i)), FIRST(count - i));
 #else
@@ -185,6 +194,53 @@ CONVERTED(read_bf16, bf16, float, bf16_load) CONVERTED(write_bf16, float, bf16, 
 #if defined(__x86_64__) || defined(__FLT16_MAX__)
 CONVERTED(read_f16, f16, float, f16_load) CONVERTED(write_f16, float, f16, f16_store)
 #endif
+#endif
+
+#ifdef READS_PAD
+WITHOUT_PADDING(f16, float) WITHOUT_PADDING(bf16, float)
+#else
+PADDED(bf16, float, bf16_load)
+#if defined(__x86_64__) || defined(__FLT16_MAX__)
+PADDED(f16, float, f16_load)
+#endif
+#endif
+
+/* The same without a conversion, with masks where processors have them. */
+#if defined(__x86_64__) && !defined(__clang__) && defined(__AVX__)
+#ifdef __AVX512F__
+#define MASKED 64
+#define MASK(s, N) ((1u << (count - i < 0 ? 0 : count - i)) - 1)
+#define READ_MASKED(s, N) __builtin_ia32_loadup##s##512_mask(from + i, (vector_##s){} + *from, MASK(s, N))
+#define WRITE_MASKED(s, N) __builtin_ia32_storeup##s##512_mask(to + i, *(const vector_##s*)(from + i), MASK(s, N))
+#else
+#define MASKED 32
+#define INDEX_s {0, 1, 2, 3, 4, 5, 6, 7}
+#define INDEX_d {0, 1, 2, 3}
+#define MASK(s, N) ((index_##s)INDEX_##s < (index_##s){} + (word_##s)(count - i))
+#define READ_MASKED(s, N) \
+  (vector_##s)((index_##s)__builtin_ia32_maskloadp##s##256((const void*)(from + i), MASK(s, N)) | ((index_##s)((vector_##s){} + *from) & ~MASK(s, N)))
+#define WRITE_MASKED(s, N) __builtin_ia32_maskstorep##s##256((void*)(to + i), MASK(s, N), *(const vector_##s*)(from + i))
+#endif
+#define COPIES(T, WORD, s, N) \
+  typedef T vector_##s __attribute__((vector_size(MASKED), aligned(sizeof(T)), may_alias)); \
+  typedef WORD word_##s; \
+  typedef WORD index_##s __attribute__((vector_size(MASKED))); \
+  static inline void read_##T(T* restrict to, const T* restrict from, int64_t count) { \
+    for (int64_t i = 0; i < (count + 15) / 16 * 16; i += N) \
+      if (i + N <= count) *(vector_##s*)(to + i) = *(const vector_##s*)(from + i); \
+      else *(vector_##s*)(to + i) = READ_MASKED(s, N); \
+  } \
+  static inline void write_##T(T* restrict to, const T* restrict from, int64_t count) { \
+    for (int64_t i = 0; i < count; i += N) \
+      if (i + N <= count) *(vector_##s*)(to + i) = *(const vector_##s*)(from + i); \
+      else WRITE_MASKED(s, N); \
+  }
+COPIES(float, int, s, MASKED / 4) COPIES(double, long long, d, MASKED / 8)
+WITHOUT_PADDING(float, float) WITHOUT_PADDING(double, double)
+#else
+CONVERTED(read_float, float, float, ) CONVERTED(write_float, float, float, )
+CONVERTED(read_double, double, double, ) CONVERTED(write_double, double, double, )
+PADDED(float, float, ) PADDED(double, double, )
 #endif
 
 /* Writes whole lines of 64 bytes past the caches. Before other threads read them, the thread that wrote them passes a FENCE. */

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
+import torch
+
 from fxstack_inductor.codegen.c.claims import Claim
-from fxstack_inductor.codegen.c.halves import Halves, halves
+from fxstack_inductor.codegen.c.halves import HALF_DTYPES, Halves, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
@@ -155,7 +157,9 @@ class FunctionWriter(LoopWriter):
         steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
         reduces, last = list(steps), self.kernel.inner[-1]
         rest = (last.extent.as_int() or 0) % width > 0
-        conversions = self._halves(stage, reduces, stores, whole=rest, chunk=width)
+        conversions = self._halves(
+            stage, reduces, stores, dtypes=HALF_DTYPES if rest else frozenset(), chunk=width
+        )
         with self.out.block(for_head("from" if rest else "at", *span, str(width))):
             if rest:
                 self.out.line(f"const int64_t at = min_int64_t(from, {span[1]} - {width});")
@@ -172,7 +176,7 @@ class FunctionWriter(LoopWriter):
         reduces: list[int],
         stores: list[Store],
         *,
-        whole: bool = False,
+        dtypes: frozenset[torch.dtype] = frozenset(),
         chunk: int | None = None,
     ) -> Halves:
         """Return the conversions of the loads and stores along the last loop of a pass."""
@@ -180,7 +184,7 @@ class FunctionWriter(LoopWriter):
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
         last, outer = self.kernel.inner[-1].var, self.facts.outer
         # Sums are in the same runs for all addresses.
-        return halves(self.names, last, computed, stores, outer, whole=whole, chunk=chunk, skew=not reduces)
+        return halves(self.names, last, computed, stores, outer, dtypes=dtypes, chunk=chunk, skew=not reduces)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
         """Return the lanes of a pass, one record per reduction; an empty list if lanes do not pay."""

@@ -7,7 +7,8 @@ A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors
 uses floats alone. No instruction takes 16-bit elements from places apart, so that a loop
 with one such read would be no vector loop: the read gets a loop of its own.
 
-Results that go past the caches, of any type, wait in arrays, too (``streams``).
+Results that go past the caches, of any type, wait in arrays, too (``streams``). A loop of slow functions over rows with a rest
+copies single and double precision as well: its arrays go on beyond the row, up to whole vectors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fxstack_inductor.codegen.c.ops import REGISTER, STORAGE
+from fxstack_inductor.codegen.c.ops import HALVES, REGISTER, STORAGE
 from fxstack_inductor.codegen.c.sharing import LINE
 from fxstack_inductor.codegen.c.streams import NONE, Streams, streams_of
 from fxstack_inductor.codegen.c.text import Names
@@ -30,6 +31,9 @@ RUN = 512
 """Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""
 VECTOR = 16
 """Lanes of a vector of floats. The lengths of arrays are multiples of this: conversions fill whole vectors."""
+HALF_DTYPES = frozenset(HALVES)
+FLOATS = HALF_DTYPES | {torch.float32, torch.float64}
+"""The types of which arrays may go on beyond a row."""
 NEAR = 4
 """Elements further apart than this are read one by one."""
 MIN_LOOP_POINTS, MIN_FUNCTIONS = 8, 3
@@ -79,9 +83,10 @@ class Halves:
     ) -> Iterator[str]:
         """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``.
 
-        ``padded``: zeros follow. They come first: a vector that is read where two stores met waits for both.
+        ``padded``: numbers follow up to whole vectors. They come first: a vector that is read where two stores met waits for both.
+        The first element is among the numbers that the loop expects; functions may be slow for others.
         """
-        zeros = f"for (int64_t j = {count}; j < {most}; j++) half{{}}[j] = 0;" if padded else ""
+        stop = f"({count} + {VECTOR - 1}) / {VECTOR} * {VECTOR}"
         most = str(-(-int(most) // VECTOR) * VECTOR)
         for n, store in enumerate(self.streams.stores):
             yield f"{STORAGE[names.dtypes[store.buffer]]} streamed{n}[{most}] __attribute__((aligned(64)));"
@@ -90,13 +95,17 @@ class Halves:
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
             if k in names.staged and names.staged_at != "j":
                 source += f" + {first}" + (f" - {names.staged_first}" if names.staged_first else "")
-            yield f"float half{k}[{most}] __attribute__((aligned(64)));"
-            yield from [zeros.format(k)] if padded else []
-            yield f"read_{STORAGE[names.dtypes[load.buffer]]}(half{k}, {source}, {count});"
+            kind = _array_type(names.dtypes[load.buffer])
+            yield f"{kind} half{k}[{most}] __attribute__((aligned(64)));"
+            storage = STORAGE[names.dtypes[load.buffer]]
+            yield from [f"pad_{storage}(half{k}, {source}, {count});"] if padded else []
+            yield f"read_{storage}(half{k}, {source}, {count});"
             names.floats[k] = f"half{k}"
         if self.far:
             yield from (f"float half{k}[{most}] __attribute__((aligned(64)));" for k in self.far)
-            yield from (zeros.format(k) for k in self.far if padded)
+            yield from (
+                f"for (int64_t j = {count}; j < {stop}; j++) half{k}[j] = 0;" for k in self.far if padded
+            )
             yield f"for (int64_t j = 0; j < {count}; j++) {{"
             yield f"  const int64_t {self.var.name} = {first} + j;"
             for k in self.places:
@@ -109,7 +118,7 @@ class Halves:
             names.floats.update({k: f"half{k}" for k in self.far})
             names.skipped.update(self.only_places(names))
         for n, store in enumerate(self.held):
-            yield f"float result{n}[{most}] __attribute__((aligned(64)));"
+            yield f"{_array_type(names.dtypes[store.buffer])} result{n}[{most}] __attribute__((aligned(64)));"
             if store in self.scattered:
                 yield f"{STORAGE[names.dtypes[store.buffer]]} narrow{n}[{most}];"
             names.results[store] = f"result{n}"
@@ -162,7 +171,7 @@ def halves(
     stores: Sequence[Store],
     outside: Container[int],
     *,
-    whole: bool = False,
+    dtypes: frozenset[torch.dtype] = frozenset(),
     points: int | None = None,
     chunk: int | None = None,
     skew: bool = False,
@@ -170,7 +179,8 @@ def halves(
     """Return the half-precision loads and stores that are contiguous in a loop over ``var``, and those that go past the caches.
 
     ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
-    use. ``whole``: the loop is one vector, and its arrays are registers. ``points``: how far neighbours go on, if beyond the
+    use. ``dtypes``: what goes through arrays in any case, for example where the loop is one vector, and its arrays are registers.
+    ``points``: how far neighbours go on, if beyond the
     extent of ``var``. ``chunk``: how many points between two conversions decide which results go past the caches; None: those of
     a run, of which the first may be shorter with ``skew``.
     """
@@ -180,11 +190,11 @@ def halves(
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inside)
     if extent is not None and extent < (MIN_FUNCTIONS if heavy else MIN_LOOP_POINTS):
         return Halves(var, {}, [])
-    dtypes = {torch.float16, torch.bfloat16} if heavy or whole else {torch.float16}
+    converted_dtypes = dtypes | (HALF_DTYPES if heavy else {torch.float16})
 
     def fits(access: Load | Store, *, turned: bool = False) -> bool:
         beside = turned or _beside(access.index, var, outside)
-        return beside and names.dtypes[access.buffer] in dtypes
+        return beside and names.dtypes[access.buffer] in converted_dtypes
 
     exclusive = [s for s in stores if _apart(names, s) and s not in names.kernel.copied]
     copied = {s.value for s in stores if s in names.kernel.copied}
@@ -199,13 +209,19 @@ def halves(
     scattered = [
         s
         for s in exclusive
-        if s not in held and not s.op and names.dtypes[s.buffer] in dtypes and _distant(s.index, var)
+        if s not in held and not s.op and names.dtypes[s.buffer] in HALF_DTYPES & converted_dtypes
+        if _distant(s.index, var)
         if all(k in outside for k in index_operands(s.index))
     ]
     kept = {*names.targets, *names.reread}
     plain = [s for s in stores if s not in kept and _beside(s.index, var, outside)]
-    streams = streams_of(names.kernel, [] if whole else plain, var, extent, chunk, skew=skew)
+    streams = streams_of(names.kernel, [] if dtypes else plain, var, extent, chunk, skew=skew)
     return Halves(var, converted, held, far, places, scattered, streams)
+
+
+def _array_type(dtype: torch.dtype) -> str:
+    """Return the C type in which an array holds elements of ``dtype``."""
+    return "float" if dtype in HALVES else STORAGE[dtype]
 
 
 def _distant(index: Expr, var: Var) -> bool:

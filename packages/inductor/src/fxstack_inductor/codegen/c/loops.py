@@ -152,7 +152,7 @@ class LoopWriter:
     ) -> Iterator[None]:
         """Wrap a loop over ``j`` below ``count`` by conversions; after the loop, their arrays end.
 
-        ``first`` is the point of the first element, ``most`` the number of elements in an array, ``padded``: zeros fill them.
+        ``first`` is the point of the first element, ``most`` the number of elements in an array, ``padded``: numbers follow up to whole vectors.
         """
         if not conversions:
             yield
@@ -249,7 +249,7 @@ class LoopWriter:
 
     @contextmanager
     def _beyond(self, loop: Loop, conversions: Halves, points: int, head: str) -> Iterator[None]:
-        """Open a loop over ``points`` points, of which those beyond ``loop`` are zeros that nothing reads."""
+        """Open a loop over ``points`` points, of which nothing reads those beyond ``loop``."""
         size = c_index(loop.extent)
         with self._converted(conversions, "0", size, str(points), padded=True):
             self.out.line(head)

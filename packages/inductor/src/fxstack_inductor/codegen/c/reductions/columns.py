@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
+
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.c.function import FunctionWriter
-from fxstack_inductor.codegen.c.halves import VECTOR, halves
+from fxstack_inductor.codegen.c.halves import FLOATS, HALF_DTYPES, VECTOR, Halves, halves
 from fxstack_inductor.codegen.c.loops import PIECE
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import located_step, scan_start
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.crossing import BLOCK, Crossing, crossing, row_number
-from fxstack_inductor.codegen.c.reductions.lanes import beside
+from fxstack_inductor.codegen.c.reductions.lanes import LONG, beside
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values, stored_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
@@ -32,6 +34,7 @@ from fxstack_inductor.ir.kernel import (
     Value,
     operands,
 )
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 MAX_TILE_COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""
@@ -45,6 +48,8 @@ SHORT = 1 << 15
 """The most bytes of all rows of a few columns: a first-level cache."""
 BLOCK_ROWS = 256
 """The number of rows summed in float before the partial sums are added to doubles."""
+LANES, FLOAT = 8, 4
+"""The columns of the vector that a compiler makes of a rest, and the bytes of an element: of larger ones, half as many."""
 POSITIONS = frozenset({"argmax", "argmin"})
 """Reductions to positions, which have a vector of extremes beside that of positions."""
 
@@ -74,6 +79,8 @@ class ColumnWriter(FunctionWriter):
         """The values among them that an earlier pass has computed."""
         self.vectors: dict[int, str] = {}
         """The stack arrays over the columns of a tile with finished values outside the inner loops, by position."""
+        self.lanes = "width"
+        """How many elements of a row of arrays on the stack hold numbers: the columns, or whole vectors of them."""
 
     def columns(self) -> None:
         """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
@@ -91,10 +98,29 @@ class ColumnWriter(FunctionWriter):
             opened, widest = self._open_short(others, column), VECTOR
         elif across is None:
             opened = self._open_columns(ranges(others), column, most)
+            if not self.copies and not self.ALL_COLUMNS and self._goes_beyond(column):
+                self.lanes, widest = "lanes", -(-widest // VECTOR) * VECTOR
+                self.out.line(f"const int64_t lanes = (width + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
         else:
             opened = 1 + self._open_crossing(across, others, most)
         self._tile(column, rows, widest)
         self.out.close(opened)
+
+    def _goes_beyond(self, column: Loop) -> bool:
+        """Whether rows take long for the columns that are in no vector; then vectors go on beyond the columns."""
+        size, kernel = column.extent.as_int(), self.kernel
+        if size is None or not VECTOR < size < LONG or kernel.ordered:
+            return False
+        wide = any(ref.dtype.itemsize > FLOAT for ref in kernel.buffers)
+        if size % (LANES // 2 if wide else LANES) == 0 or (wide and -size % VECTOR > size // 4):
+            return False
+        return any(self.facts.inner[k] and self._waits_alone(v) for k, v in enumerate(kernel.values))
+
+    def _waits_alone(self, value: Value) -> bool:
+        """Whether a value of a single column takes about as long as those of a vector: a slow function, a half to convert."""
+        if isinstance(value, Load):
+            return self.names.dtypes[value.buffer] in c_ops.HALVES
+        return isinstance(value, Compute) and value.op in EXPENSIVE
 
     def _short(self, column: Loop, rows: int | None) -> bool:
         """Whether the columns are few, and their rows stay in the first-level cache, which each vector of columns reads.
@@ -185,6 +211,8 @@ class ColumnWriter(FunctionWriter):
             self.out.line(f"{REGISTER[values[k].dtype]} vector{k}[{self.most}];")
         with self._over_columns(column, kept, []):
             self.out.write_lines(f"vector{k}[j] = v{k};" for k in kept)
+        if self.lanes != "width":
+            self.out.write_lines(f"for (int64_t j = width; j < lanes; j++) vector{k}[j] = 0;" for k in kept)
         self.vectors.update({k: f"vector{k}" for k in kept})
         self.names.finished.update(kept)
 
@@ -206,7 +234,7 @@ class ColumnWriter(FunctionWriter):
             how = self._accumulator(k)
             kind = how.register if few else how.wide
             self.out.line(f"{kind} sum{k}[{self.most}];")
-            self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
+            self.out.line(f"for (int64_t j = 0; j < {self.lanes}; j++) sum{k}[j] = {how.identity};")
         self.out.write_lines(self.column_scans.declare(self._scans(0, reduces, stores)))
         if few:
             self._few_rows(column, reduces, stores)
@@ -219,7 +247,7 @@ class ColumnWriter(FunctionWriter):
         worst = scan_start(value.op, dtype)
         for name, kind, first in ((f"best{k}", dtype, worst), (f"sum{k}", value.dtype, "0")):
             self.out.line(f"{REGISTER[kind]} {name}[{self.most}];")
-            self.out.line(f"for (int64_t j = 0; j < width; j++) {name}[j] = {first};")
+            self.out.line(f"for (int64_t j = 0; j < {self.lanes}; j++) {name}[j] = {first};")
 
     def _few_rows(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Write the loops over rows that need no blocks."""
@@ -252,7 +280,7 @@ class ColumnWriter(FunctionWriter):
         """Set the partial results of a block to the neutral elements."""
         for k in reduces:
             self.out.line(
-                f"for (int64_t j = 0; j < width; j++) part{k}[j] = {self._accumulator(k).identity};"
+                f"for (int64_t j = 0; j < {self.lanes}; j++) part{k}[j] = {self._accumulator(k).identity};"
             )
 
     def _end_block(self, reduces: list[int]) -> None:
@@ -313,16 +341,36 @@ class ColumnWriter(FunctionWriter):
         """
         computed = self._per_column(roots, computed_before)
         fresh = [k for k in computed if k not in self.ready]
-        whole, self.names.rows = self.most == VECTOR, self.vectors
+        self.names.rows = self.vectors
+        dtypes = HALF_DTYPES if self.most == VECTOR else frozenset[torch.dtype]()
         conversions = halves(
-            self.names, column.var, fresh, stores, computed_before, whole=whole, chunk=self.most
+            self.names, column.var, fresh, stores, computed_before, dtypes=dtypes, chunk=self.most
         )
-        with self._converted(conversions, "tile", "width", str(self.most)):
-            self.out.line(self._simd(computed, column))
-            with self.out.block("for (int64_t j = 0; j < width; j++)"):
+        lanes = self._rest_in_arrays(column, computed, stores, computed_before)
+        conversions, stop = (lanes, "lanes") if lanes else (conversions, "width")
+        with self._converted(conversions, "tile", "width", str(self.most), padded=lanes is not None):
+            self.out.line(self._simd(computed, None if lanes else column))
+            with self.out.block(f"for (int64_t j = 0; j < {stop}; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
                 self._column_values(computed)
                 yield
+
+    def _rest_in_arrays(
+        self, column: Loop, computed: list[int], stores: list[Store], before: frozenset[int]
+    ) -> Halves | None:
+        """Return the conversions of a loop whose vectors go on beyond the columns; None for other loops.
+
+        All that changes from column to column is in arrays on the stack.
+        """
+        values, arrays = self.kernel.values, self.ready.union(self.vectors)
+        fresh = [k for k in computed if k not in arrays]
+        if self.lanes == "width" or not any(self._waits_alone(values[k]) for k in fresh):
+            return None
+        found = halves(self.names, column.var, fresh, stores, before, dtypes=FLOATS, chunk=self.most)
+        others = (values[k] for k in fresh if k not in found.loads)
+        plain = all(isinstance(v, (Compute, Constant, Reduce)) for v in others)
+        held = len(found.held) == len(stores) and self.ready.isdisjoint(self.stored)
+        return found if plain and held and not found.far and not found.scattered else None
 
     def _shared_by_columns(self, column: Loop, roots: list[int]) -> list[int]:
         """Return values common to all columns, to be computed before the column loop."""

@@ -243,7 +243,7 @@ class WideColumnWriter(ColumnWriter):
                 self._stores(stores)
 
     def _in_arrays(self, conversions: Halves, computed: list[int], stores: list[Store]) -> bool:
-        """Whether arrays on the stack hold all elements of a long row, which then goes on with zeros up to whole vectors.
+        """Whether arrays on the stack hold all elements of a long row, which then goes on up to whole vectors.
 
         No column has the lanes beyond the rows of a whole block; partial results there are lost.
         """
