@@ -16,8 +16,8 @@ from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import located_step, scan_start
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies, worthwhile
 from fxstack_inductor.codegen.c.reductions.crossing import BLOCK, Crossing, crossing, row_number
-from fxstack_inductor.codegen.c.reductions.lanes import LONG, beside
-from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values, stored_values
+from fxstack_inductor.codegen.c.reductions.lanes import beside
+from fxstack_inductor.codegen.c.reductions.saved import SLOW, first_passes, saved_values, stored_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer, product
@@ -48,6 +48,10 @@ SHORT = 1 << 15
 """The most bytes of all rows of a few columns: a first-level cache."""
 BLOCK_ROWS = 256
 """The number of rows summed in float before the partial sums are added to doubles."""
+NEAR_ROWS = (8, 7, 6, 5, 4)
+"""Numbers of rows that are written out at a time, best first. GCC keeps no array in registers in a loop with masked reads."""
+MANY = 256
+"""So many columns have few in the rest."""
 LANES, FLOAT = 8, 4
 """The columns of the vector that a compiler makes of a rest, and the bytes of an element: of larger ones, half as many."""
 POSITIONS = frozenset({"argmax", "argmin"})
@@ -100,6 +104,7 @@ class ColumnWriter(FunctionWriter):
             opened = self._open_columns(ranges(others), column, most)
             if not self.copies and not self.ALL_COLUMNS and self._goes_beyond(column):
                 self.lanes, widest = "lanes", -(-widest // VECTOR) * VECTOR
+                self.most = min(self.most, widest)
                 self.out.line(f"const int64_t lanes = (width + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
         else:
             opened = 1 + self._open_crossing(across, others, most)
@@ -109,18 +114,30 @@ class ColumnWriter(FunctionWriter):
     def _goes_beyond(self, column: Loop) -> bool:
         """Whether rows take long for the columns that are in no vector; then vectors go on beyond the columns."""
         size, kernel = column.extent.as_int(), self.kernel
-        if size is None or not VECTOR < size < LONG or kernel.ordered:
+        if size is None or not LANES < size < MANY or kernel.ordered:
             return False
         wide = any(ref.dtype.itemsize > FLOAT for ref in kernel.buffers)
+        if LANES + (LANES // 2 if wide else 1) < size < VECTOR and self._near_rows():
+            return True
         if size % (LANES // 2 if wide else LANES) == 0 or (wide and -size % VECTOR > size // 4):
             return False
         return any(self.facts.inner[k] and self._waits_alone(v) for k, v in enumerate(kernel.values))
+
+    def _near_rows(self) -> int | None:
+        """Return how many rows are written out at a time, so that arrays of one vector are registers; None: they are memory."""
+        rows, last = (
+            product(loop.extent for loop in self.kernel.inner).as_int(),
+            self.kernel.inner[-1].extent.as_int(),
+        )
+        if rows is None or last is None or rows > BLOCK_ROWS:
+            return None
+        return last if last <= VECTOR else next((n for n in NEAR_ROWS if last % n == 0), None)
 
     def _waits_alone(self, value: Value) -> bool:
         """Whether a value of a single column takes about as long as those of a vector: a slow function, a half to convert."""
         if isinstance(value, Load):
             return self.names.dtypes[value.buffer] in c_ops.HALVES
-        return isinstance(value, Compute) and value.op in EXPENSIVE
+        return isinstance(value, Compute) and value.op in EXPENSIVE | SLOW
 
     def _short(self, column: Loop, rows: int | None) -> bool:
         """Whether the columns are few, and their rows stay in the first-level cache, which each vector of columns reads.
@@ -296,6 +313,12 @@ class ColumnWriter(FunctionWriter):
         name = self.kernel.inner[-1].var.name
         needed = self.facts.needed(self.facts.roots(reduces, stores), stop=self.ready.union(self.vectors))
         moved = self.copies.part(needed, stores) if self.copies else None
+        near = self._near_rows() if self.lanes != "width" and self.most == VECTOR else None
+        if not moved and near is not None and near < (self.kernel.inner[-1].extent.as_int() or 0):
+            with self.out.block(for_head("near", *span, str(near))):
+                with self.out.block(for_head(name, "near", f"near + {near}")):
+                    self._column_rows(column, reduces, stores, target)
+            return
         if not moved:
             with self.out.block(for_head(name, *span)):
                 self._column_rows(column, reduces, stores, target)
@@ -364,7 +387,8 @@ class ColumnWriter(FunctionWriter):
         """
         values, arrays = self.kernel.values, self.ready.union(self.vectors)
         fresh = [k for k in computed if k not in arrays]
-        if self.lanes == "width" or not any(self._waits_alone(values[k]) for k in fresh):
+        one = (column.extent.as_int() or VECTOR) < VECTOR and self._near_rows()
+        if self.lanes == "width" or not (one or any(self._waits_alone(values[k]) for k in fresh)):
             return None
         found = halves(self.names, column.var, fresh, stores, before, dtypes=FLOATS, chunk=self.most)
         others = (values[k] for k in fresh if k not in found.loads)

@@ -21,7 +21,7 @@ from fxstack_inductor.ir.kernel import Check, Kernel, Load, Scan
 WIDTHS = (64, 32, 16)
 """Numbers of lanes, largest first; a row must be a multiple of the number, or have a rest."""
 
-LONG = 256
+LONG = 4096
 """Rows from this length on have no rest: the last lanes would end where the row ends, and leave out what the ones before have."""
 STEPS_OF_REST = 4
 """The least number of steps in a row with a rest, if there is a choice: the last step repeats elements."""

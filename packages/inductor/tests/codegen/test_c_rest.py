@@ -1,0 +1,79 @@
+"""Loops of whole vectors that go on beyond their rows: columns and points with a rest, in arrays on the stack."""
+
+import pytest
+import torch
+from inductor_checks import FAST, check, trace
+
+import fxstack_inductor as fi
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+SIZES = [9, 15, 17, 33, 45, 60, 61, 77, 100, 205, 255, 257]
+BEYOND = "const int64_t lanes = (width + 15) / 16 * 16;"
+
+
+def t(dtype, *shape):
+    """Numbers above 0, so that a logarithm of what lies beyond a row would show."""
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(7)) * 4 + 0.1).to(dtype)
+
+
+COLUMNS = {
+    "softmax": lambda x: x.softmax(0),
+    "logarithms": lambda x: (x.log().sum(0), x.log() + x[0], x.logsumexp(0)),
+    "positions": lambda x: (x.sigmoid() * 2).argmax(0),
+    "extremes and deviations": lambda x: (x.exp().amin(0), x.std(0), (x - x.mean(0)).tanh()),
+    "rows beside": lambda x: (x * x[:, :1] * 0.1).exp().sum(0),
+    "steps": lambda x: (x[:, ::2].exp().sum(0), x[:, 1:].exp().amax(0)),
+    "places": lambda x: x[:, torch.arange(x.shape[1]).flip(0)].exp().sum(0),
+    "several loops": lambda x: x.reshape(4, -1, x.shape[1]).exp().sum((0, 1)),
+}
+POINTS = {
+    "functions": lambda x: x.tanh() * x[:, :1],
+    "two results": lambda x: (x.exp() * x[:, :1], x.log() + x[:, :1]),
+    "booleans": lambda x: (x.exp() * x[:, :1] > 2, x.sin() * x[:, :1]),
+    "moved": lambda x: x.roll(3, -1).sigmoid() * x[:, :1],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns(name, dtype):
+    for size in SIZES:
+        check(COLUMNS[name], t(dtype, 320, size), options=FAST)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", POINTS)
+def test_points(name, dtype):
+    for size in SIZES:
+        check(POINTS[name], t(dtype, 7, size), options=FAST)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "beyond"),
+    [
+        (torch.float32, 60, True),
+        (torch.float32, 64, False),
+        (torch.float32, 40, False),
+        (torch.float32, 257, False),
+        (torch.float64, 45, True),
+        (torch.float64, 60, False),
+        (torch.float64, 93, True),
+        (torch.float64, 33, False),
+        (torch.bfloat16, 60, True),
+    ],
+)
+def test_vectors_go_on_where_single_columns_take_long(dtype, columns, beyond):
+    text = fi.lower(trace(lambda x: x.exp().sum(0), t(dtype, 5000, columns)), options=FAST).c
+    assert (BEYOND in text) == beyond
+    assert ("j < lanes; j++) {" in text) == beyond
+
+
+def test_plain_arithmetic_of_columns_keeps_its_rest():
+    text = fi.lower(trace(lambda x: (x * 2).sum(0), t(torch.float32, 5000, 60)), options=FAST).c
+    assert BEYOND not in text
+
+
+def test_memory_beyond_the_last_row_is_left_alone():
+    out = torch.full((5001, 60), 7.0)
+    x = t(torch.float32, 5000, 60)
+    check(lambda x, out: (out[:5000].copy_(x.softmax(0)), out)[1], x, out, options=FAST)
