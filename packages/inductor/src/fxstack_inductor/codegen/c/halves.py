@@ -32,8 +32,7 @@ RUN = 512
 VECTOR = 16
 """Lanes of a vector of floats. The lengths of arrays are multiples of this: conversions fill whole vectors."""
 HALF_DTYPES = frozenset(HALVES)
-SINGLES = HALF_DTYPES | {torch.float32}
-FLOATS = SINGLES | {torch.float64}
+FLOATS = HALF_DTYPES | {torch.float32, torch.float64}
 """The types of which arrays may go on beyond a row."""
 NEAR = 4
 """Elements further apart than this are read one by one."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from fxstack_inductor.codegen.c.claims import Claim, claim
-from fxstack_inductor.codegen.c.halves import SINGLES, Halves, halves
+from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names
@@ -26,7 +26,7 @@ PIECE = 64
 """The columns in a piece are a multiple of this: whole cache lines for every element size."""
 WHOLE = (16, 8)
 """Points of a vector in loops of fewer than ``SHORT_LOOP`` points, largest first."""
-SHORT_LOOP = 256
+SHORT_LOOP = 1024
 MUCH_OF_REST = 24
 """The least number of operations of the points that are in no whole vector, from which on vectors may overlap."""
 
@@ -206,13 +206,8 @@ class LoopWriter:
         Values that do not change along the loop come first.
         """
         outside, inside = self._split(loop)
-        stores = self.kernel.stores
-        conversions = halves(self.names, loop.var, inside, stores, outside, skew=True)
+        conversions = halves(self.names, loop.var, inside, self.kernel.stores, outside, skew=True)
         padded = self._padded(loop, conversions, inside) if span[0] == "0" else None
-        if padded is None and span[0] == "0" and self._calls(inside):
-            copied = halves(self.names, loop.var, inside, stores, outside, dtypes=SINGLES)
-            padded = self._padded(loop, copied, inside)
-            conversions = conversions if padded is None else copied
         whole = None if conversions or span[0] != "0" else self._whole_vectors(loop, inside)
         if padded is not None:
             around = self._beyond(loop, conversions, padded, self._simd(inside))
@@ -222,12 +217,7 @@ class LoopWriter:
             around = self._runs(conversions, span, self._simd(inside, loop))
         with around:
             self._values(inside)
-            self._stores(stores)
-
-    def _calls(self, inside: Sequence[int]) -> bool:
-        """Whether a loop calls slow functions."""
-        values = self.kernel.values
-        return any(isinstance(v := values[k], Compute) and v.op in EXPENSIVE for k in inside)
+            self._stores(self.kernel.stores)
 
     def _split(self, loop: Loop) -> tuple[frozenset[int], list[int]]:
         """Write the values that do not change along ``loop``; return their positions, and those of the others."""
@@ -243,7 +233,8 @@ class LoopWriter:
         """
         size = loop.extent.as_int() or 0
         points = next((n for n in WHOLE if n <= size), 0)
-        work = sum(isinstance(self.kernel.values[k], Compute) for k in inside)
+        computed = [v for k in inside if isinstance(v := self.kernel.values[k], Compute)]
+        work = sum(MUCH_OF_REST if v.op in EXPENSIVE else 1 for v in computed)
         few = size < SHORT_LOOP and size % max(points, 1) > 0
         return points if self.kernel.repeatable and few and work * (size % points) >= MUCH_OF_REST else None
 
