@@ -421,8 +421,8 @@ MEASURES = [
     # reductions over few columns and short rows on CPU (2026-11-30) added 500.
     Measure("c_circles", "C files that call each other in a circle", 0, c_circles),
     Measure("c_files", "C files over 500 lines", 0, long_c_files),
-    Measure("c_lines", "lines of C", 6_540, None, lines_of_c),
-    Measure("code", "lines of code, C included", 93_000, None, lambda: lines_of_code() + lines_of_c()),
+    Measure("c_lines", "lines of C", 6_600, None, lines_of_c),
+    Measure("code", "lines of code, C included", 93_250, None, lambda: lines_of_code() + lines_of_c()),
     Measure("lines", "lines of source, C included", None, None, lambda: lines() + lines_of_c()),
 ]
 

@@ -83,8 +83,8 @@ class Halves:
     ) -> Iterator[str]:
         """Declare arrays of ``most`` elements; fill the arrays of loads with ``count`` points from ``first``.
 
-        ``padded``: numbers follow up to whole vectors. They come first: a vector that is read where two stores met waits for both.
-        The first element is among the numbers that the loop expects; functions may be slow for others.
+        ``padded``: numbers follow up to whole vectors. They are written first: a vector that is read where two stores met waits
+        for both. The first element is among the numbers that the loop expects; functions may be slow for others.
         """
         stop = f"({count} + {VECTOR - 1}) / {VECTOR} * {VECTOR}"
         most = str(-(-int(most) // VECTOR) * VECTOR)

@@ -153,7 +153,8 @@ class LoopWriter:
     ) -> Iterator[None]:
         """Wrap a loop over ``j`` below ``count`` by conversions; after the loop, their arrays end.
 
-        ``first`` is the point of the first element, ``most`` the number of elements in an array, ``padded``: numbers follow up to whole vectors.
+        ``first`` is the point of the first element, ``most`` the number of elements in an array. ``padded``: numbers follow up to
+        whole vectors.
         """
         if not conversions:
             yield

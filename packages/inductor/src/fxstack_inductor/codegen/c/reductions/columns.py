@@ -315,9 +315,9 @@ class ColumnWriter(FunctionWriter):
         moved = self.copies.part(needed, stores) if self.copies else None
         near = self._near_rows() if self.lanes != "width" and self.most == VECTOR else None
         if not moved and near is not None and near < (self.kernel.inner[-1].extent.as_int() or 0):
-            with self.out.block(for_head("near", *span, str(near))):
-                with self.out.block(for_head(name, "near", f"near + {near}")):
-                    self._column_rows(column, reduces, stores, target)
+            head = for_head("near", *span, str(near))
+            with self.out.block(head), self.out.block(for_head(name, "near", f"near + {near}")):
+                self._column_rows(column, reduces, stores, target)
             return
         if not moved:
             with self.out.block(for_head(name, *span)):
