@@ -46,6 +46,22 @@ def test_which_have_arrays(name):
     assert bool(re.search(r"(float|int64_t) a\d+\[\d+\];", compiled.lowered.c)) == wanted
 
 
+REDUCED = {
+    "sums": lambda x, row, i: (x[..., i].sum(-1), (y := x[..., i] * row).amax(-1, True) - y),
+    "softmax": lambda x, row, i: (x[..., i] + row.sin()).softmax(-1),
+    "positions": lambda x, row, i: x[..., i].argmax(-1),
+    "deviations": lambda x, row, i: (x[..., i].std(-1), x[..., i] - row),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", REDUCED)
+def test_rows_with_reductions(name, dtype):
+    x, row, order = torch.randn(3, 9, 300).to(dtype), torch.randn(300).to(dtype), torch.randperm(300)
+    compiled = check(REDUCED[name], x, row, order, options=OPTIONS)
+    assert re.search(r"int64_t a\d+\[300\];", compiled.lowered.c)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves(dtype):
     check(lambda x, i: (x[..., i].abs(), -x), X.to(dtype), ORDER, options=OPTIONS)
@@ -53,6 +69,9 @@ def test_halves(dtype):
 
 def test_a_bad_place_raises():
     compiled = check(lambda x, i: x[..., i] + 1, X, ORDER, options=OPTIONS)
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(X, torch.full((33,), 33))
+    compiled = check(lambda x, i: x[..., i].sum(-1), X, ORDER, options=OPTIONS)
     with pytest.raises(IndexError, match="out of bounds"):
         compiled(X, torch.full((33,), 33))
 

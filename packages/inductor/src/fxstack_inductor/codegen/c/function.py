@@ -19,6 +19,7 @@ from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, scan_body, tiled, vector_body
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
+from fxstack_inductor.codegen.c.row_values import row_values
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
 from fxstack_inductor.codegen.c.streams import fenced
 from fxstack_inductor.codegen.c.text import parameters
@@ -46,6 +47,11 @@ class FunctionWriter(LoopWriter):
 
     def rows(self) -> None:
         """Write passes over the inner loops for each outer point."""
+        found = row_values(self.kernel)
+        writer = self._once(found) if found else self
+        writer._each_row()
+
+    def _each_row(self) -> None:
         loops = self.kernel.outer
         self._share(ranges(loops))
         self._passes()

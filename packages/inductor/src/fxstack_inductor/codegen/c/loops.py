@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 
 from fxstack_inductor.codegen.c.claims import Claim, claim
 from fxstack_inductor.codegen.c.halves import Halves, halves
+from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head
+from fxstack_inductor.codegen.c.row_values import with_arrays
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.c.threads import shared_heads, work_condition
@@ -270,6 +273,38 @@ class LoopWriter:
             with self.out.block(for_head("j", "0", str(points))):
                 self.out.line(f"const int64_t {loop.var.name} = at + j;")
                 yield
+
+    def _once(self, found: Sequence[int]) -> Self:
+        """Write the values ``found``, equal in all rows, to arrays; return a writer of the kernel that reads these."""
+        writer = self._for(with_arrays(self.kernel, found))
+        last, arrays = (
+            (self.kernel.inner or self.kernel.outer)[-1],
+            [writer.names.buffers[f"row{k}"] for k in found],
+        )
+        size, needed = c_index(last.extent), self.facts.needed(found)
+        dtypes = [REGISTER[self.kernel.values[k].dtype] for k in found]
+        self.out.write_lines(f"{dtype} {array}[{size}];" for dtype, array in zip(dtypes, arrays, strict=True))
+        self.out.line(self._simd(needed, last))
+        with self.out.block(for_head(last.var.name, "0", size)):
+            self._values(needed)
+            self.out.write_lines(
+                f"{array}[{last.var.name}] = v{k};" for k, array in zip(found, arrays, strict=True)
+            )
+        return writer
+
+    def _for(self, kernel: Kernel) -> Self:
+        """Return a writer for ``kernel``, a part of this function; its lines go to this writer's ``out``."""
+        if kernel is self.kernel:
+            return self
+        writer = type(self)(kernel, self.grain)
+        writer.out = self.out
+        writer.names.apart = self.names.apart
+        writer.names.conditional = self.names.conditional
+        writer.names.staged = dict(self.names.staged)
+        writer.names.narrow |= self.names.narrow
+        stores = zip(self.kernel.stores, kernel.stores, strict=True)
+        writer.names.targets = {here: self.names.targets[s] for s, here in stores if s in self.names.targets}
+        return writer
 
     def _needed(self) -> list[int]:
         """Return the positions of the values that the stores and their addresses need."""

@@ -7,9 +7,8 @@ from typing import Self
 
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
-from fxstack_inductor.codegen.c.ops import REGISTER
-from fxstack_inductor.codegen.c.pointwise.row_values import row_values, with_arrays
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
+from fxstack_inductor.codegen.c.row_values import row_values
 from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer, product
@@ -66,21 +65,6 @@ class PointsWriter(LoopWriter):
         """Return the ranges of ``row`` in which a long body has fewer conditions (``row_ranges``); else nothing."""
         return row_ranges(self.kernel, row) if len(self._needed()) > SHORT_BODY_VALUES else []
 
-    def _once(self, found: Sequence[int]) -> Self:
-        """Write the values ``found``, equal in all rows, to arrays; return a writer of the kernel that reads these."""
-        writer = self._for(with_arrays(self.kernel, found))
-        last, arrays = self.kernel.outer[-1], [writer.names.buffers[f"row{k}"] for k in found]
-        size, needed = c_index(last.extent), self.facts.needed(found)
-        dtypes = [REGISTER[self.kernel.values[k].dtype] for k in found]
-        self.out.write_lines(f"{dtype} {array}[{size}];" for dtype, array in zip(dtypes, arrays, strict=True))
-        self.out.line(self._simd(needed, last))
-        with self.out.block(for_head(last.var.name, "0", size)):
-            self._values(needed)
-            self.out.write_lines(
-                f"{array}[{last.var.name}] = v{k};" for k, array in zip(found, arrays, strict=True)
-            )
-        return writer
-
     def _apart(self, parts: Sequence[Kernel], write: Callable[[Self], None]) -> None:
         """Write each part with its own loops and its own shares.
 
@@ -121,20 +105,6 @@ class PointsWriter(LoopWriter):
                 return f"begin{len(rows)}", f"end{len(rows)}"
         self._open_shared(rows, sharing)
         return None
-
-    def _for(self, kernel: Kernel) -> Self:
-        """Return a writer for ``kernel``, a part of this function; its lines go to this writer's ``out``."""
-        if kernel is self.kernel:
-            return self
-        writer = type(self)(kernel, self.grain)
-        writer.out = self.out
-        writer.names.apart = self.names.apart
-        writer.names.conditional = self.names.conditional
-        writer.names.staged = dict(self.names.staged)
-        writer.names.narrow |= self.names.narrow
-        stores = zip(self.kernel.stores, kernel.stores, strict=True)
-        writer.names.targets = {here: self.names.targets[s] for s, here in stores if s in self.names.targets}
-        return writer
 
     def decided(self, write: Callable[[Self], None], depth: int | None = None) -> None:
         """Let ``write`` write the last loop once for each outcome of conditions that the loop does not change.

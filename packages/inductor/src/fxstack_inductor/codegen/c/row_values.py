@@ -1,4 +1,4 @@
-"""Choose the values of independent points that every row has in common, such as places read from memory.
+"""Choose the values that every row of points has in common, such as places read from memory.
 
 They are computed once, into arrays on the stack that are buffers of the kernel from then on.
 """
@@ -34,9 +34,10 @@ LEAST_ROWS = 8
 
 def row_values(kernel: Kernel) -> list[int]:
     """Return the positions of the values worth an array: slow to compute, different along a row, and equal in all rows."""
-    if len(kernel.outer) < 2:
+    loops = (*kernel.outer, *kernel.inner)
+    if len(loops) < 2 or len(kernel.inner) > 1:
         return []
-    *rows, last = kernel.outer
+    *rows, last = loops
     count, size = product(loop.extent for loop in rows).as_int() or 0, last.extent.as_int() or 0
     if count < LEAST_ROWS or size > MOST_POINTS:
         return []
@@ -68,7 +69,7 @@ def row_values(kernel: Kernel) -> list[int]:
 
 def with_arrays(kernel: Kernel, found: Sequence[int]) -> Kernel:
     """Return ``kernel`` with a load from a new buffer over the last loop in place of each value ``found``."""
-    last, values = kernel.outer[-1], list(kernel.values)
+    last, values = (kernel.inner or kernel.outer)[-1], list(kernel.values)
     refs = []
     for k in found:
         refs.append(BufferRef(f"row{k}", values[k].dtype, last.extent))
