@@ -58,6 +58,15 @@ def test_results_across_memory_that_are_returned_keep_their_order():
     check(lambda x: (x - x.mean(0).transpose(-1, -2)).std(1) + x.transpose(-1, -2).mean((0, 1)), x[:, :, :14])
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_tensor_that_reductions_alone_read_lies_like_its_operands(dim):
+    """A joined tensor is a copy along memory, and its reduction goes along memory or across, as the memory lies."""
+    x = torch.randn(200, 90)
+    joined = check(lambda x: torch.cat([(y := x.t())[:, 5:], y[:, :5]], 1).sum(dim), x)
+    assert [strategy(k) for k in kernels(joined)] == ["points", "rows" if dim == 0 else "columns"]
+    assert columns_of(joined)[0] == {1}
+
+
 def test_batches_and_more_operands():
     x, y = torch.randn(3, 40, 50), torch.randn(3, 50, 40)
     check(lambda x, y: (x.transpose(1, 2) + y.transpose(1, 2)).softmax(1), x, x.cos())

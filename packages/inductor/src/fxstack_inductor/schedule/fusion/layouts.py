@@ -83,9 +83,9 @@ def _steps(read: Read, index: Sequence[Expr], layouts: Mapping[Node, Layout]) ->
 
 
 def _is_reduced(node: Computed, dim: int, usage: Usage) -> bool:
-    """Whether a reduction along the dimension ``dim`` reads ``node``."""
-    reductions = (reader for reader in usage.readers[node] if isinstance(reader, Reduction))
-    return any(
+    """Whether a reduction along the dimension ``dim`` reads ``node``, or reductions alone, which go along memory or across."""
+    reductions = [reader for reader in usage.readers[node] if isinstance(reader, Reduction)]
+    return len(reductions) == len(usage.readers[node]) or any(
         isinstance(coord := read.coords[dim], Expr) and coord.as_var() in {e.as_var() for e in reader.reduced}
         for reader in reductions
         for read in reader.reads
