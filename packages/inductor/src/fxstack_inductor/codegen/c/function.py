@@ -12,6 +12,7 @@ from fxstack_inductor.codegen.c.claims import Claim
 from fxstack_inductor.codegen.c.halves import HALF_DTYPES, Halves, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter, flagged
 from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.pointwise.row_values import row_values
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c.reductions.lanes import Lanes, width_with_rest
@@ -19,7 +20,6 @@ from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.phases import TILE, Planner, arrays, scan_body, tiled, vector_body
 from fxstack_inductor.codegen.c.reductions.saved import first_passes, saved_values
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
-from fxstack_inductor.codegen.c.row_values import row_values
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
 from fxstack_inductor.codegen.c.streams import fenced
 from fxstack_inductor.codegen.c.text import parameters
@@ -49,9 +49,9 @@ class FunctionWriter(LoopWriter):
         """Write passes over the inner loops for each outer point."""
         found = row_values(self.kernel)
         writer = self._once(found) if found else self
-        writer._each_row()
+        writer._passes_of_rows()
 
-    def _each_row(self) -> None:
+    def _passes_of_rows(self) -> None:
         loops = self.kernel.outer
         self._share(ranges(loops))
         self._passes()

@@ -12,8 +12,8 @@ import torch
 from fxstack_inductor.codegen.c.claims import Claim, claim
 from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.pointwise.row_values import with_arrays
 from fxstack_inductor.codegen.c.ranges import Range, for_head
-from fxstack_inductor.codegen.c.row_values import with_arrays
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.c.threads import shared_heads, work_condition

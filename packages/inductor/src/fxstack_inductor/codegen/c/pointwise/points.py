@@ -7,8 +7,8 @@ from typing import Self
 
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.pointwise.row_values import row_values
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
-from fxstack_inductor.codegen.c.row_values import row_values
 from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer, product

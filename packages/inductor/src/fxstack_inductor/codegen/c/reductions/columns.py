@@ -46,7 +46,7 @@ COPIED = 1 << 15
 """The most bytes of these copies: a first-level cache."""
 SHORT = 1 << 15
 """The most bytes of all rows of a few columns: a first-level cache."""
-BLOCK_ROWS = 256
+BLOCK_ROWS = 64
 """The number of rows summed in float before the partial sums are added to doubles."""
 NEAR_ROWS = (8, 7, 6, 5, 4)
 """Numbers of rows that are written out at a time, best first. GCC keeps no array in registers in a loop with masked reads."""
