@@ -203,3 +203,14 @@ def test_libraries_replace_functions_for_good(before, after, pointed, tmp_path):
 
 def test_the_programs_own_modules_are_no_libraries(tmp_path):
     assert "nothing is compiled while the program replaces" in _outcome(tmp_path, "", IMPORT, False)
+
+
+def test_fx_traces_a_module_with_a_compiled_module_inside():
+    """FX replaces ``torch.nn.Module.__call__``, and looks for the module that it is called with among the submodules."""
+    plain = torch.nn.Sequential(
+        torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()), torch.nn.Flatten(0)
+    )
+    outer = torch.nn.Sequential(fx.compile(plain[0], backend="eager"), plain[1])
+    targets = [[str(node.target) for node in torch.fx.Tracer().trace(m).nodes] for m in (plain, outer)]
+    assert targets[0] == targets[1]
+    torch.testing.assert_close(outer(X), plain(X))

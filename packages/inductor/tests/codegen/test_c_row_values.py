@@ -47,7 +47,7 @@ def test_which_have_arrays(name):
 
 
 REDUCED = {
-    "sums": lambda x, row, i: (x[..., i].sum(-1), (y := x[..., i] * row).amax(-1, True) - y),
+    "sums": lambda x, row, i: (x[..., i].sum(-1), (y := (x[..., i] * row).abs()).amax(-1, True) + y),
     "softmax": lambda x, row, i: (x[..., i] + row.sin()).softmax(-1),
     "positions": lambda x, row, i: x[..., i].argmax(-1),
     "deviations": lambda x, row, i: (x[..., i].std(-1), x[..., i] - row),

@@ -18,6 +18,8 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
+from fxstack_capture.driver.frame_policy.policy import is_fx_tracing
+
 _PREFIX = "_orig_mod."
 """The prefix of parameter names in files that modules of ``torch.compile`` have saved."""
 
@@ -107,7 +109,10 @@ class OptimizedModule:
         # Torch's compiler, which torch.export uses, has to inline the original.
         if is_dynamo_compiling():
             return self._fxstack_original(*args, **kwargs)
-        if type(self._fxstack_original).__call__ is not self._fxstack_class_call:
+        call = type(self._fxstack_original).__call__
+        if call is not self._fxstack_class_call:
+            if is_fx_tracing():  # FX looks for the wrapper, not for the original, among the submodules
+                return call(self, *args, **kwargs)
             _follow(self)  # the program has replaced ``__call__`` of the class or of torch.nn.Module
         return self._fxstack_call(*args, **kwargs)
 

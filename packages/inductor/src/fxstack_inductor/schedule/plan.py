@@ -126,14 +126,17 @@ def find_uses(state: Scheduling) -> Scheduling:
 def lay_out_tensors(state: Scheduling) -> Scheduling | NothingToDo:
     """Give tensors that only kernels of a CPU read the order in memory of their operands, if reductions run along this.
 
-    >>> example("lay_out_tensors", lambda x: x.t().softmax(0))
+    >>> example("lay_out_tensors", lambda x: (x.t().softmax(0), x.t().log_softmax(0)))
     + # order of operands: _softmax__1
+    + # order of operands: clone__4
     """
     found = [] if state.program.many_threads else list(like_operands(state.uses))
     for node, layout in found:
         node.layout = layout
     if not found:  # a program of a GPU transposes tiles in its registers
-        return NothingToDo("no tensor is reduced along the memory of transposed operands")
+        return NothingToDo(
+            "no tensor of transposed operands is reduced along their memory, or read by reductions alone"
+        )
     return replace(state, laid_out=frozenset(node for node, _ in found))
 
 

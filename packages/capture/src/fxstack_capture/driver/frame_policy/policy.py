@@ -133,13 +133,13 @@ def is_traced_by_others() -> bool:
 
     Such tracers are TorchScript, FX, ``make_fx``, ``torch.export`` and fake tensor modes.
     """
-    if torch_compat.get_tracing_state() is not None or _is_fx_tracing():
+    if torch_compat.get_tracing_state() is not None or is_fx_tracing():
         return True
     modes = (*_get_current_dispatch_mode_stack(), *_modes_before_dispatch())
     return bool(modes) and all(getattr(mode, "is_infra_mode", bool)() for mode in modes)
 
 
-def _is_fx_tracing() -> bool:
+def is_fx_tracing() -> bool:
     """Whether FX traces in this thread. FX's own flag may be global to all threads."""
     if not torch_compat.may_trace_by_fx():
         return False
