@@ -1,5 +1,7 @@
 """Loops of whole vectors that go on beyond their rows: columns and points with a rest, in arrays on the stack."""
 
+import re
+
 import pytest
 import torch
 from inductor_checks import FAST, check, trace
@@ -12,7 +14,7 @@ BEYOND = "const int64_t lanes = (width + 15) / 16 * 16;"
 
 
 def t(dtype, *shape):
-    """Numbers above 0, so that a logarithm of what lies beyond a row would show."""
+    """Numbers above 0, of which all functions have values."""
     return (torch.rand(shape, generator=torch.Generator().manual_seed(7)) * 4 + 0.1).to(dtype)
 
 
@@ -73,7 +75,41 @@ def test_plain_arithmetic_of_columns_keeps_its_rest():
     assert BEYOND not in text
 
 
-def test_memory_beyond_the_last_row_is_left_alone():
-    out = torch.full((5001, 60), 7.0)
-    x = t(torch.float32, 5000, 60)
-    check(lambda x, out: (out[:5000].copy_(x.softmax(0)), out)[1], x, out, options=FAST)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [3, 14, 16, 25, 49, 60])
+@pytest.mark.parametrize("columns", [9, 10, 13, 15])
+def test_rows_of_one_vector(columns, rows, dtype):
+    check(lambda x: (x.sum(1), x / x.amax(1, True), x.std(1)), t(dtype, 20, rows, columns), options=FAST)
+
+
+@pytest.mark.parametrize(("rows", "near"), [(16, 0), (25, 5), (49, 7), (48, 8), (47, 0), (300, 0)])
+def test_rows_of_one_vector_are_written_out(rows, near):
+    text = fi.lower(trace(lambda x: x.sum(1), t(torch.float32, 20, rows, 19)[..., :14]), options=FAST).c
+    assert (f"r0 < near + {near}; r0++" in text) == bool(near)
+    assert (BEYOND in text) == (rows in {16, 25, 48, 49})
+
+
+def test_arrays_go_on_with_the_first_column():
+    program = lambda x, y: ((x * (y + 1)).log().sum(0), (x / x.amax(0)).log())  # noqa: E731
+    text = fi.lower(trace(program, t(torch.float32, 5000, 60), t(torch.float32, 60)), options=FAST).c
+    for array in ("vector", "sum"):
+        assert re.search(rf"j < lanes; j\+\+\) {array}(\d+)\[j\] = {array}\1\[0\];", text)
+
+
+@pytest.mark.parametrize("function", [torch.lgamma, lambda x: x.remainder(3)])
+def test_functions_without_vectors_keep_the_rest(function):
+    text = fi.lower(trace(lambda x: function(x).sum(0), t(torch.float32, 5000, 60)), options=FAST).c
+    assert BEYOND not in text
+
+
+def test_memory_behind_the_results_is_left_alone():
+    """Results of 60 columns are rows of wider memory, whose other columns keep what they have."""
+    wide = torch.full((5000, 77), 7.0)
+
+    def program(x, wide):
+        wide[:, :60].copy_(x.softmax(0))
+        return wide.sum()
+
+    compiled = check(program, t(torch.float32, 5000, 60), wide.clone(), options=FAST)
+    compiled(t(torch.float32, 5000, 60), wide)
+    assert torch.equal(wide[:, 60:], torch.full((5000, 17), 7.0))

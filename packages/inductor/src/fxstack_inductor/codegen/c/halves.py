@@ -176,7 +176,7 @@ def halves(
     chunk: int | None = None,
     skew: bool = False,
 ) -> Halves:
-    """Return the half-precision loads and stores that are contiguous in a loop over ``var``, and those that go past the caches.
+    """Return what goes through arrays in a loop over ``var``: contiguous halves, and results that go past the caches.
 
     ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
     use. ``dtypes``: what goes through arrays in any case, for example where the loop is one vector, and its arrays are registers.

@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from fxstack_inductor.codegen.c.claims import Claim, claim
+from fxstack_inductor.codegen.c.claims import CALLS, Claim, claim
 from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.pointwise.row_values import with_arrays
@@ -31,7 +31,7 @@ WHOLE = (16, 8)
 """Points of a vector in loops of fewer than ``SHORT_LOOP`` points, largest first."""
 SHORT_LOOP = 1024
 MUCH_OF_REST = 24
-"""The least number of operations of the points that are in no whole vector, from which on vectors may overlap."""
+"""The operations of the points in no whole vector from which on vectors may overlap; a slow function counts as so many."""
 
 
 @dataclass
@@ -238,7 +238,7 @@ class LoopWriter:
         size = loop.extent.as_int() or 0
         points = next((n for n in WHOLE if n <= size), 0)
         computed = [v for k in inside if isinstance(v := self.kernel.values[k], Compute)]
-        work = sum(MUCH_OF_REST if v.op in EXPENSIVE else 1 for v in computed)
+        work = sum(MUCH_OF_REST if v.op in EXPENSIVE - CALLS else 1 for v in computed)
         few = size < SHORT_LOOP and size % max(points, 1) > 0
         return points if self.kernel.repeatable and few and work * (size % points) >= MUCH_OF_REST else None
 

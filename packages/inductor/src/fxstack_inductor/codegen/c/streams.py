@@ -29,8 +29,8 @@ TURN = 512
 LONG = 4096
 """The least bytes of a row that begins and ends with parts of lines."""
 SHARE, LARGE_SHARE = 2, 0.75
-"""How much longer than the arithmetic the memory takes, at least, for results to go past the caches; the second number is that
-of results that are a quarter larger than the last-level cache (1.0 to 1.5 times as fast, of eleven programs one 0.8 times).
+"""The least time of the memory, in times of the arithmetic, for results to go past the caches; the second number is that of
+results that are a quarter larger than the last-level cache (1.0 to 1.5 times as fast, of eleven programs one 0.8 times).
 """
 INFORMATION, CACHE_SIZE = Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -58,7 +58,8 @@ def bytes_past(information: Path, cache_size: Path) -> int | None:
 def streamed(kernel: Kernel) -> frozenset[str]:
     """Return the buffers that ``kernel`` writes past the caches: none if its tensors fit there, and none that it reads.
 
-    Kernels that compute for longer than they move memory gain nothing, and less if the caches cannot hold their results.
+    Kernels that compute for longer than half of the memory's time gain nothing; those whose results the last-level cache cannot
+    hold still gain if they compute for a third longer than they move memory.
     """
     least, written = least_bytes(), kernel.written - kernel.read
     moved = _bytes(kernel, {ref.name for ref in kernel.buffers})
@@ -76,7 +77,7 @@ def _bytes(kernel: Kernel, names: Container[str]) -> int | None:
 
 
 def work(kernel: Kernel) -> int:
-    """Return how many bytes move to or from memory in the time that the operations of all points take.
+    """Return how many bytes move to or from memory in the time that the operations of all inner points take.
 
     A vector of functions takes about as long as three vectors of memory, a division as one, an addition as an eighth.
     """

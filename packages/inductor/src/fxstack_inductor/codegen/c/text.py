@@ -55,11 +55,11 @@ class Names:
         self.staged_first = ""
         """The C variable with the point of their first element; empty if that is the first point of the loop."""
         self.floats: dict[int, str] = {}
-        """The arrays over ``j`` with half-precision elements that were converted before the loop, by load."""
+        """The arrays over ``j`` with elements that were converted to floats, or copied, before the loop, by load."""
         self.skipped: set[int] = set()
         """The values that a loop does not need, because one before it has read what they are the places of."""
         self.results: dict[Store, str] = {}
-        """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
+        """The arrays over ``j`` in which stores leave floats for conversion after the loop, or what is copied then."""
         self.targets: dict[Store, str] = {}
         """The rows, over ``j``, of stack arrays that stores, or conversions of their results, write instead of their buffers."""
         self.reread: set[Store] = set()

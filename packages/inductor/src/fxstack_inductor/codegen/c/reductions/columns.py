@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from fxstack_inductor.codegen.c import ops as c_ops
+from fxstack_inductor.codegen.c.claims import CALLS
 from fxstack_inductor.codegen.c.function import FunctionWriter
 from fxstack_inductor.codegen.c.halves import FLOATS, HALF_DTYPES, VECTOR, Halves, halves
 from fxstack_inductor.codegen.c.loops import PIECE
@@ -112,16 +113,18 @@ class ColumnWriter(FunctionWriter):
         self.out.close(opened)
 
     def _goes_beyond(self, column: Loop) -> bool:
-        """Whether rows take long for the columns that are in no vector; then vectors go on beyond the columns."""
+        """Whether vectors go on beyond the columns: a row is one vector, or takes long for the columns that are in no vector."""
         size, kernel = column.extent.as_int(), self.kernel
         if size is None or not LANES < size < MANY or kernel.ordered:
             return False
-        wide = any(ref.dtype.itemsize > FLOAT for ref in kernel.buffers)
+        loads = (v for k, v in enumerate(kernel.values) if self.facts.inner[k] and isinstance(v, Load))
+        wide = any(self.names.dtypes[v.buffer].itemsize > FLOAT for v in loads)
         if LANES + (LANES // 2 if wide else 1) < size < VECTOR and self._near_rows():
             return True
         if size % (LANES // 2 if wide else LANES) == 0 or (wide and -size % VECTOR > size // 4):
             return False
-        return any(self.facts.inner[k] and self._waits_alone(v) for k, v in enumerate(kernel.values))
+        inner = [v for k, v in enumerate(kernel.values) if self.facts.inner[k]]
+        return any(self._waits_alone(v) for v in inner if size > VECTOR or not isinstance(v, Load))
 
     def _near_rows(self) -> int | None:
         """Return how many rows are written out at a time, so that arrays of one vector are registers; None: they are memory."""
@@ -134,10 +137,13 @@ class ColumnWriter(FunctionWriter):
         return last if last <= VECTOR else next((n for n in NEAR_ROWS if last % n == 0), None)
 
     def _waits_alone(self, value: Value) -> bool:
-        """Whether a value of a single column takes about as long as those of a vector: a slow function, a half to convert."""
+        """Whether a value of a single column takes about as long as those of a vector: a slow function, a half to convert.
+
+        A function that has no vector version takes as long for each number beyond the columns.
+        """
         if isinstance(value, Load):
             return self.names.dtypes[value.buffer] in c_ops.HALVES
-        return isinstance(value, Compute) and value.op in EXPENSIVE | SLOW
+        return isinstance(value, Compute) and value.op in (EXPENSIVE | SLOW) - CALLS
 
     def _short(self, column: Loop, rows: int | None) -> bool:
         """Whether the columns are few, and their rows stay in the first-level cache, which each vector of columns reads.
@@ -193,7 +199,7 @@ class ColumnWriter(FunctionWriter):
         values = self.kernel.values
         self.kept = found = self._kept(rows * PIECE, column, KEPT)
         each = rows * sum(values[k].dtype.itemsize for k in found)
-        return min(MAX_TILE_COLUMNS, KEPT // each // PIECE * PIECE) if found else MAX_TILE_COLUMNS
+        return min(MAX_TILE_COLUMNS, KEPT // each // PIECE * PIECE) if each else MAX_TILE_COLUMNS
 
     def _kept(self, size: int, column: Loop, bytes_left: int) -> frozenset[int]:
         """Return the values of each column that are worth stack arrays of ``size`` elements."""
@@ -229,7 +235,7 @@ class ColumnWriter(FunctionWriter):
         with self._over_columns(column, kept, []):
             self.out.write_lines(f"vector{k}[j] = v{k};" for k in kept)
         if self.lanes != "width":
-            self.out.write_lines(f"for (int64_t j = width; j < lanes; j++) vector{k}[j] = 0;" for k in kept)
+            self.out.write_lines(self._beyond_columns(f"vector{k}") for k in kept)
         self.vectors.update({k: f"vector{k}" for k in kept})
         self.names.finished.update(kept)
 
@@ -257,6 +263,13 @@ class ColumnWriter(FunctionWriter):
             self._few_rows(column, reduces, stores)
         else:
             self._column_blocks(column, reduces, stores, BLOCK_ROWS)
+        if self.lanes != "width":
+            self.out.write_lines(self._beyond_columns(f"sum{k}") for k in reduces)
+
+    @staticmethod
+    def _beyond_columns(array: str) -> str:
+        """Return C that continues an array over columns with its first element: functions may be slow for other numbers."""
+        return f"for (int64_t j = width; j < lanes; j++) {array}[j] = {array}[0];"
 
     def _declare_positions(self, k: int, value: Reduce) -> None:
         """Declare the vector of extremes so far and that of their positions, which blocks do not divide."""
@@ -370,9 +383,9 @@ class ColumnWriter(FunctionWriter):
             self.names, column.var, fresh, stores, computed_before, dtypes=dtypes, chunk=self.most
         )
         lanes = self._rest_in_arrays(column, computed, stores, computed_before)
-        conversions, stop = (lanes, "lanes") if lanes else (conversions, "width")
+        conversions, stop = (conversions, "width") if lanes is None else (lanes, "lanes")
         with self._converted(conversions, "tile", "width", str(self.most), padded=lanes is not None):
-            self.out.line(self._simd(computed, None if lanes else column))
+            self.out.line(self._simd(computed, column if lanes is None else None))
             with self.out.block(f"for (int64_t j = 0; j < {stop}; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
                 self._column_values(computed)

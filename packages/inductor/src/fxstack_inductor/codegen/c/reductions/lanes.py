@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fxstack_inductor.codegen.c.claims import CALLS
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, plain_step
 from fxstack_inductor.ir.expr import Var
-from fxstack_inductor.ir.kernel import Check, Kernel, Load, Scan
+from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Load, Scan
 
 # Limits: rows of symbolic length, and long rows of a length that is not a multiple of 16, use '#pragma omp simd
 # reduction', which adds lanes in order.
@@ -23,6 +24,8 @@ WIDTHS = (64, 32, 16)
 
 LONG = 4096
 """Rows from this length on have no rest: the last lanes would end where the row ends, and leave out what the ones before have."""
+WITH_CALLS = 256
+"""The same where a function that has no vector version is called for each of the repeated elements."""
 STEPS_OF_REST = 4
 """The least number of steps in a row with a rest, if there is a choice: the last step repeats elements."""
 
@@ -139,7 +142,12 @@ def width_with_rest(kernel: Kernel, computed: Sequence[int]) -> int | None:
         return None  # the flag of a check is folded after each step
     if not beside(kernel, computed, kernel.inner[-1].var):
         return None
-    fit = [w for w in WIDTHS if least <= w <= size < LONG] if kernel.repeatable else []
+    calls = any(isinstance(v := kernel.values[k], Compute) and v.op in CALLS for k in computed)
+    fit = (
+        [w for w in WIDTHS if least <= w <= size < (WITH_CALLS if calls else LONG)]
+        if kernel.repeatable
+        else []
+    )
     return next((w for w in fit if w * STEPS_OF_REST <= size), fit[-1] if fit else None)
 
 
