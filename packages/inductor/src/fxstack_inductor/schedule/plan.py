@@ -133,7 +133,6 @@ def lay_out_tensors(state: Scheduling) -> Scheduling | NothingToDo:
     found = [] if state.program.many_threads else list(like_operands(state.uses))
     for node, layout in found:
         node.layout = layout
-    # A program of a GPU transposes tiles in its registers.
     nothing = NothingToDo("no tensor of transposed operands is reduced along their memory")
     return replace(state, laid_out=frozenset(node for node, _ in found)) if found else nothing
 
