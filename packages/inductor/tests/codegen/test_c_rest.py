@@ -56,6 +56,7 @@ def test_points(name, dtype):
         (torch.float32, 60, True),
         (torch.float32, 64, False),
         (torch.float32, 40, False),
+        (torch.float32, 57, False),
         (torch.float32, 257, False),
         (torch.float64, 45, True),
         (torch.float64, 60, False),

@@ -51,8 +51,8 @@ BLOCK_ROWS = 64
 """The number of rows summed in float before the partial sums are added to doubles."""
 NEAR_ROWS = (8, 7, 6, 5, 4)
 """Numbers of rows that are written out at a time, best first. GCC keeps no array in registers in a loop with masked reads."""
-MANY = 256
-"""So many columns have few in the rest."""
+MANY, FEWEST = 256, 2
+"""So many columns have few in the rest; and the fewest in a rest that takes longer than half a vector more."""
 LANES, FLOAT = 8, 4
 """The columns of the vector that a compiler makes of a rest, and the bytes of an element: of larger ones, half as many."""
 POSITIONS = frozenset({"argmax", "argmin"})
@@ -121,7 +121,8 @@ class ColumnWriter(FunctionWriter):
         wide = any(self.names.dtypes[v.buffer].itemsize > FLOAT for v in loads)
         if LANES + (LANES // 2 if wide else 1) < size < VECTOR and self._near_rows():
             return True
-        if size % (LANES // 2 if wide else LANES) == 0 or (wide and -size % VECTOR > size // 4):
+        rest = size % (LANES // 2 if wide else LANES)
+        if rest < (1 if wide else FEWEST) or (wide and -size % VECTOR > size // 4):
             return False
         inner = [v for k, v in enumerate(kernel.values) if self.facts.inner[k]]
         return any(self._waits_alone(v) for v in inner if size > VECTOR or not isinstance(v, Load))
