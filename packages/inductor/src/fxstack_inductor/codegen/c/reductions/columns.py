@@ -379,14 +379,15 @@ class ColumnWriter(FunctionWriter):
         computed = self._per_column(roots, computed_before)
         fresh = [k for k in computed if k not in self.ready]
         self.names.rows = self.vectors
-        dtypes = HALF_DTYPES if self.most == VECTOR else frozenset[torch.dtype]()
-        conversions = halves(
-            self.names, column.var, fresh, stores, computed_before, dtypes=dtypes, chunk=self.most
-        )
-        lanes = self._rest_in_arrays(column, computed, stores, computed_before)
-        conversions, stop = (conversions, "width") if lanes is None else (lanes, "lanes")
-        with self._converted(conversions, "tile", "width", str(self.most), padded=lanes is not None):
-            self.out.line(self._simd(computed, column if lanes is None else None))
+        conversions, stop = self._rest_in_arrays(column, computed, stores, computed_before), "lanes"
+        if conversions is None:
+            stop, dtypes = "width", HALF_DTYPES if self.most == VECTOR else frozenset[torch.dtype]()
+            conversions = halves(
+                self.names, column.var, fresh, stores, computed_before, dtypes=dtypes, chunk=self.most
+            )
+        beyond = stop == "lanes"
+        with self._converted(conversions, "tile", "width", str(self.most), padded=beyond):
+            self.out.line(self._simd(computed, None if beyond else column))
             with self.out.block(f"for (int64_t j = 0; j < {stop}; j++)"):
                 self.out.line(f"const int64_t {column.var.name} = tile + j;")
                 self._column_values(computed)
