@@ -32,7 +32,7 @@ def test_the_last_step_of_a_row_with_a_rest_repeats_elements():
     assert "read_bf16(half0, a0 + p0*100 + at, 16)" in halves.c
 
 
-@pytest.mark.parametrize("program", [lambda x: x[:, ::2].sum(-1), lambda x: x[:, :4099].sum(-1)])
+@pytest.mark.parametrize("program", [lambda x: x[:, ::5].sum(-1), lambda x: x[:, :4099].sum(-1)])
 def test_rows_with_gaps_and_long_rows_repeat_nothing(program):
     text = fi.lower(trace(lambda x: program(x), torch.randn(9, 4110)), options=FAST).c
     assert "min_int64_t(from" not in text

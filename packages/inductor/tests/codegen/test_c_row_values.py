@@ -43,7 +43,7 @@ def test_values_are_eagers(name, dtype):
 def test_which_have_arrays(name):
     program, wanted = PROGRAMS[name]
     compiled = check(program, X, ROW, ORDER, options=OPTIONS)
-    assert bool(re.search(r"(float|int64_t) a\d+\[\d+\];", compiled.lowered.c)) == wanted
+    assert bool(re.search(r"(float|int32_t) a\d+\[\d+\];", compiled.lowered.c)) == wanted
 
 
 REDUCED = {
@@ -59,7 +59,7 @@ REDUCED = {
 def test_rows_with_reductions(name, dtype):
     x, row, order = torch.randn(3, 9, 300).to(dtype), torch.randn(300).to(dtype), torch.randperm(300)
     compiled = check(REDUCED[name], x, row, order, options=OPTIONS)
-    assert re.search(r"int64_t a\d+\[300\];", compiled.lowered.c)
+    assert re.search(r"int32_t a\d+\[300\];", compiled.lowered.c)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -116,11 +116,11 @@ def test_places_in_large_tensors_keep_64_bits(size, narrow):
 
 
 def test_arrays_fit_the_smallest_stack_of_a_thread():
-    orders = [torch.randperm(2048) for _ in range(18)]
+    orders = [torch.randperm(2048) for _ in range(36)]
     x = torch.randn(9, 2048)
     compiled = check(lambda x, *orders: sum(x[:, i] for i in orders), x, *orders, options=OPTIONS)
-    arrays = re.findall(r"(?:float|int64_t) a\d+\[(\d+)\];", compiled.lowered.c)
-    assert 0 < len(arrays) * 2048 * 8 <= STACK
+    arrays = re.findall(r"int32_t a\d+\[(\d+)\];", compiled.lowered.c)
+    assert 0 < len(arrays) * 2048 * 4 <= STACK
 
 
 HALF = torch.full((33,), 2**30 + 20)

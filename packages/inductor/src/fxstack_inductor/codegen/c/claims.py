@@ -11,7 +11,7 @@ from enum import StrEnum
 import torch
 
 from fxstack_inductor.codegen.c.text import UNROLLED
-from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop
+from fxstack_inductor.ir.kernel import Check, Compute, Constant, Kernel, Loop
 
 CALLS = frozenset({"fmod", "remainder", "floordiv", "lgamma"})
 """Operations of floats that call functions without a vector version."""
@@ -31,11 +31,25 @@ class Claim(StrEnum):
     POSITION = "scalar because it keeps the position of an extreme"
     COLLISION = "scalar because stores may meet in one element"
     CHECKS = "scalar because it only checks indices"
+    PLACES = "scalar because processors read elements at places one by one"
 
     @property
     def comment(self) -> str:
         """The claim as a comment in C."""
         return f"/* {self} */"
+
+
+UNVECTORISED = '__asm__ volatile("");'
+"""Prevents vectorisation of a surrounding loop."""
+FLAG_CLAUSE = " reduction(|:bad)"
+"""The clause of a vector loop in which index checks may set the function's flag."""
+ONE_BY_ONE = f"#pragma GCC unroll 8 {Claim.PLACES.comment}"
+"""The pragma of a loop that ends with ``UNVECTORISED``: instructions that gather elements take longer, on most processors."""
+
+
+def checks_indices(kernel: Kernel) -> bool:
+    """Whether the kernel checks an index that no earlier kernel has checked."""
+    return any(isinstance(v, Check) and not v.done for v in kernel.values)
 
 
 def claim(kernel: Kernel, computed: Iterable[int], loop: Loop | None) -> Claim:

@@ -163,9 +163,8 @@ class FunctionWriter(LoopWriter):
         steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
         reduces, last = list(steps), self.kernel.inner[-1]
         rest = (last.extent.as_int() or 0) % width > 0
-        conversions = self._halves(
-            stage, reduces, stores, dtypes=HALF_DTYPES if rest else frozenset(), chunk=width
-        )
+        dtypes = HALF_DTYPES if rest else frozenset[torch.dtype]()
+        conversions = self._halves(stage, reduces, stores, dtypes=dtypes, chunk=width, whole=True)
         with self.out.block(for_head("from" if rest else "at", *span, str(width))):
             if rest:
                 self.out.line(f"const int64_t at = min_int64_t(from, {span[1]} - {width});")
@@ -184,13 +183,17 @@ class FunctionWriter(LoopWriter):
         *,
         dtypes: frozenset[torch.dtype] = frozenset(),
         chunk: int | None = None,
+        whole: bool = False,
     ) -> Halves:
         """Return the conversions of the loads and stores along the last loop of a pass."""
         saved = {k for k in self.saved if self._saved_before(k, stage)}
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
         last, outer = self.kernel.inner[-1].var, self.facts.outer
         # Sums are in the same runs for all addresses.
-        return halves(self.names, last, computed, stores, outer, dtypes=dtypes, chunk=chunk, skew=not reduces)
+        skew = not reduces
+        return halves(
+            self.names, last, computed, stores, outer, dtypes=dtypes, chunk=chunk, skew=skew, whole=whole
+        )
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
         """Return the lanes of a pass, one record per reduction; an empty list if lanes do not pay."""

@@ -13,18 +13,30 @@ copies single and double precision as well: its arrays go on beyond the row, up 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
+from fxstack_inductor.codegen.c.claims import FLAG_CLAUSE, ONE_BY_ONE, UNVECTORISED, checks_indices, claim
 from fxstack_inductor.codegen.c.ops import HALVES, REGISTER, STORAGE
+from fxstack_inductor.codegen.c.pointwise.row_values import array_dtype
 from fxstack_inductor.codegen.c.sharing import LINE
 from fxstack_inductor.codegen.c.streams import NONE, Streams, streams_of
 from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var
-from fxstack_inductor.ir.kernel import Compute, Constant, Load, Reduce, Scan, Store, index_operands, operands
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    Load,
+    Reduce,
+    Scan,
+    Store,
+    index_operands,
+    operands,
+)
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, HALF_ROUNDINGS
 
 RUN = 512
@@ -34,6 +46,7 @@ VECTOR = 16
 HALF_DTYPES = frozenset(HALVES)
 FLOATS = HALF_DTYPES | {torch.float32, torch.float64}
 """The types of which arrays may go on beyond a row."""
+WORD = 4
 NEAR = 4
 """Elements further apart than this are read one by one."""
 MIN_LOOP_POINTS, MIN_FUNCTIONS = 8, 3
@@ -54,11 +67,13 @@ class Halves:
     """The values that the places of these elements, and the conditions, are computed from."""
     scattered: Sequence[Store] = ()
     """Stores of elements apart, which a loop of their own writes."""
+    spaced: Mapping[int, Load] = field(default_factory=dict)
+    """The loads of elements a few places apart, which a loop of vectors takes from arrays."""
     streams: Streams = NONE
     """Stores that go past the caches after the loop."""
 
     def __bool__(self) -> bool:
-        return bool(self.loads or self.held or self.far or self.streams.stores)
+        return bool(self.loads or self.held or self.far or self.spaced or self.streams.stores)
 
     @property
     def run(self) -> int:
@@ -101,20 +116,17 @@ class Halves:
             yield from [f"pad_{storage}(half{k}, {source}, {count});"] if padded else []
             yield f"read_{storage}(half{k}, {source}, {count});"
             names.floats[k] = f"half{k}"
+        for k in self.spaced:
+            yield from self._read_spaced(names, k, first, count, most)
+            names.floats[k] = f"half{k}"
         if self.far:
-            yield from (f"float half{k}[{most}] __attribute__((aligned(64)));" for k in self.far)
+            yield from (
+                f"{self._kind(names, k)} half{k}[{most}] __attribute__((aligned(64)));" for k in self.far
+            )
             yield from (
                 f"for (int64_t j = {count}; j < {stop}; j++) half{k}[j] = 0;" for k in self.far if padded
             )
-            yield f"for (int64_t j = 0; j < {count}; j++) {{"
-            yield f"  const int64_t {self.var.name} = {first} + j;"
-            for k in self.places:
-                if k in names.rows:
-                    yield f"  const {REGISTER[names.kernel.values[k].dtype]} v{k} = {names.rows[k]}[j];"
-                else:
-                    yield from names.declarations(k)
-            yield from [f"  half{k}[j] = {names.expression(k)};" for k in self.far]
-            yield "}"
+            yield from self._read_far(names, first, count, most)
             names.floats.update({k: f"half{k}" for k in self.far})
             names.skipped.update(self.only_places(names))
         for n, store in enumerate(self.held):
@@ -122,6 +134,46 @@ class Halves:
             if store in self.scattered:
                 yield f"{STORAGE[names.dtypes[store.buffer]]} narrow{n}[{most}];"
             names.results[store] = f"result{n}"
+
+    def _read_spaced(self, names: Names, k: int, first: str, count: str, most: str) -> Iterator[str]:
+        """Yield C that reads elements a few places apart as vectors, and converts them."""
+        load = self.spaced[k]
+        dtype, step = names.dtypes[load.buffer], _step(load.index, self.var)
+        word, kind, storage = f"uint{8 * dtype.itemsize}_t", self._kind(names, k), STORAGE[dtype]
+        yield f"{kind} half{k}[{most}] __attribute__((aligned(64)));"
+        target = f"spaced{k}" if kind != storage else f"half{k}"
+        yield from [f"{storage} {target}[{most}] __attribute__((aligned(64)));"] if kind != storage else []
+        source = self._place(names, load.buffer, load.index, f"({first}) * {step}")
+        yield f"spaced_{word}(({word}*){target}, (const {word}*)({source}), {step}, {count});"
+        yield from [f"read_{storage}(half{k}, {target}, {count});"] if kind != storage else []
+
+    def _read_far(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
+        """Yield the loop that reads the elements apart, behind a vector loop that computes their places, if that is necessary."""
+        values = names.kernel.values
+        known = {k: f"const {REGISTER[values[k].dtype]} v{k} = {row}[j];" for k, row in names.rows.items()}
+        compute = [known.get(k) or " ".join(names.declarations(k)) for k in self.places]
+        if any(isinstance(values[k], Check) for k in self.places):
+            ends = sorted({a for k in self.far for a in operands(values[k])}.intersection(self.places))
+            yield from (f"{REGISTER[array_dtype(values[k])]} place{k}[{most}];" for k in ends)
+            flag = FLAG_CLAUSE if checks_indices(names.kernel) else ""
+            yield f"#pragma omp simd{flag} {claim(names.kernel, self.places, None).comment}"
+            yield from self._loop(first, count, [*compute, *(f"place{k}[j] = v{k};" for k in ends)])
+            compute = [f"const {REGISTER[values[k].dtype]} v{k} = place{k}[j];" for k in ends]
+        yield ONE_BY_ONE
+        reads = [f"half{k}[j] = {names.expression(k)};" for k in self.far]
+        yield from self._loop(first, count, [*compute, *reads, UNVECTORISED])
+
+    def _loop(self, first: str, count: str, body: Iterable[str]) -> Iterator[str]:
+        yield f"for (int64_t j = 0; j < {count}; j++) {{"
+        yield f"  const int64_t {self.var.name} = {first} + j;"
+        yield from (f"  {line}" for line in body)
+        yield "}"
+
+    def _kind(self, names: Names, load: int) -> str:
+        """Return the C type of the array that has the elements of the load at a position."""
+        value = names.kernel.values[load]
+        assert isinstance(value, Load)
+        return _array_type(names.dtypes[value.buffer])
 
     def leave(self, names: Names, first: str, count: str) -> Iterator[str]:
         """Store the results; after the loop, loads and stores convert one by one again."""
@@ -139,7 +191,7 @@ class Halves:
             place = self._place(names, store.buffer, store.index, first)
             yield f"stream({place}, streamed{n}, ({count}) * sizeof(*streamed{n}));"
             del names.targets[store]
-        for k in (*self.loads, *self.far):
+        for k in (*self.loads, *self.far, *self.spaced):
             del names.floats[k]
         names.skipped.difference_update(self.places)
 
@@ -175,6 +227,7 @@ def halves(
     points: int | None = None,
     chunk: int | None = None,
     skew: bool = False,
+    whole: bool = False,
 ) -> Halves:
     """Return what goes through arrays in a loop over ``var``: contiguous halves, and results that go past the caches.
 
@@ -182,7 +235,8 @@ def halves(
     use. ``dtypes``: what goes through arrays in any case, for example where the loop is one vector, and its arrays are registers.
     ``points``: how far neighbours go on, if beyond the
     extent of ``var``. ``chunk``: how many points between two conversions decide which results go past the caches; None: those of
-    a run, of which the first may be shorter with ``skew``.
+    a run, of which the first may be shorter with ``skew``. ``whole``: whether the loop consists of whole vectors. GCC writes the
+    last points of a loop that reads every second element one by one, as a vector might reach over the end.
     """
     extent = points if points or var.extent is None else var.extent.as_int()
     values = names.kernel.values
@@ -216,7 +270,14 @@ def halves(
     kept = {*names.targets, *names.reread}
     plain = [s for s in stores if s not in kept and _beside(s.index, var, outside)]
     streams = streams_of(names.kernel, [] if dtypes else plain, var, extent, chunk, skew=skew)
-    return Halves(var, converted, held, far, places, scattered, streams)
+    apart = (k for k, v in loads.items() if v.mask is None and k not in {*names.staged, *far, *places})
+    spaced = {
+        k: loads[k]
+        for k in apart
+        if whole and 1 < (_step(loads[k].index, var) or 0) <= NEAR
+        if names.dtypes[loads[k].buffer].itemsize > 1 and all(a in outside for a in operands(loads[k]))
+    }
+    return Halves(var, converted, held, far, places, scattered, spaced, streams)
 
 
 def _array_type(dtype: torch.dtype) -> str:
@@ -224,11 +285,16 @@ def _array_type(dtype: torch.dtype) -> str:
     return "float" if dtype in HALVES else STORAGE[dtype]
 
 
+def _step(index: Expr, var: Var) -> int | None:
+    """Return the elements between neighbouring points of the loop over ``var``; None if that is no constant."""
+    step = index.coefficient(var)
+    return None if step is None else step.as_int()
+
+
 def _distant(index: Expr, var: Var) -> bool:
     """Whether neighbouring points of the loop over ``var`` address elements apart."""
-    step = index.coefficient(var)
-    number = None if step is None else step.as_int()
-    return number is None or abs(number) > NEAR
+    step = _step(index, var)
+    return step is None or abs(step) > NEAR
 
 
 def _far(
@@ -242,11 +308,26 @@ def _far(
     found = {
         k: _chain(names, operands(v), computed, outside)
         for k, v in loads.items()
-        if names.dtypes[v.buffer] in HALF_ROUNDINGS.values() and apart(v.index)
+        if apart(v.index) and (names.dtypes[v.buffer] in HALF_ROUNDINGS.values() or operands(v))
     }
-    known = {k: chain for k, chain in found.items() if chain is not None}
+    known = {
+        k: chain
+        for k, chain in found.items()
+        if chain is not None
+        and (names.dtypes[loads[k].buffer] in HALF_ROUNDINGS.values() or _at_place(names, loads[k], chain))
+    }
     places = {k for chain in known.values() for k in chain}
     return [k for k in known if k not in places], sorted(places)
+
+
+def _at_place(names: Names, load: Load, chain: Iterable[int]) -> bool:
+    """Whether a loop of its own reads an element of at least 32 bits faster than an instruction that gathers several.
+
+    These instructions are worth conditions and, for more than eight elements, places that are computed beside them.
+    """
+    values = [v for k in chain if k not in names.rows and not isinstance(v := names.kernel.values[k], Load)]
+    checks = all(isinstance(v, Check) and v.mask is None for v in values)
+    return load.mask is None and checks and (not values or names.dtypes[load.buffer].itemsize != WORD)
 
 
 def _chain(
@@ -277,7 +358,4 @@ def _apart(names: Names, store: Store) -> bool:
 
 def _beside(index: Expr, var: Var, outside: Container[int]) -> bool:
     """Whether neighbouring points of the loop over ``var`` address neighbouring elements."""
-    step = index.coefficient(var)
-    if step is None or step.as_int() != 1:
-        return False
-    return all(k in outside for k in index_operands(index))
+    return _step(index, var) == 1 and all(k in outside for k in index_operands(index))

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
 
-from fxstack_inductor.codegen.c.claims import CALLS, Claim, claim
+from fxstack_inductor.codegen.c.claims import (
+    CALLS,
+    FLAG_CLAUSE,
+    ONE_BY_ONE,
+    UNVECTORISED,
+    Claim,
+    checks_indices,
+    claim,
+)
 from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.ops import REGISTER
-from fxstack_inductor.codegen.c.pointwise.row_values import with_arrays
+from fxstack_inductor.codegen.c.pointwise.row_values import array_dtype, with_arrays
 from fxstack_inductor.codegen.c.ranges import Range, for_head
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names
@@ -21,7 +29,7 @@ from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
-from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Loop, Store, index_operands
+from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Loop, Store, index_operands, operands
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_interchange.code_writer import CodeWriter
 
@@ -54,11 +62,6 @@ class Writer(CodeWriter):
     """The positions of the values that read under a condition."""
 
 
-def checks_indices(kernel: Kernel) -> bool:
-    """Whether the kernel checks an index that no earlier kernel has checked."""
-    return any(isinstance(v, Check) and not v.done for v in kernel.values)
-
-
 def flagged(lines: list[str], kernel: Kernel) -> list[str]:
     """Return ``lines`` between the declaration of the flag that index checks set and the report of the flag."""
     if not checks_indices(kernel):
@@ -78,8 +81,7 @@ class LoopWriter:
         self.out = Writer()
         self.grain = grain
         self.facts: Analysis = analyse(kernel)
-        self.flag = " reduction(|:bad)" if checks_indices(kernel) else ""
-        """The clause of a vector loop in which index checks may set the function's flag."""
+        self.flag = FLAG_CLAUSE if checks_indices(kernel) else ""
 
     def _simd(self, computed: Iterable[int], loop: Loop | None = None, clauses: str = "") -> str:
         """Return the pragma of a vector loop, and its claim (``claim``, which explains the arguments)."""
@@ -211,17 +213,30 @@ class LoopWriter:
         """
         outside, inside = self._split(loop)
         conversions = halves(self.names, loop.var, inside, self.kernel.stores, outside, skew=True)
+        copies = not conversions.streams.stores and self._copies_from_places(loop, inside)
+        conversions = (
+            replace(conversions, loads={}, stores=[], far=[], scattered=[]) if copies else conversions
+        )
         padded = self._padded(loop, conversions, inside) if span[0] == "0" else None
         whole = None if conversions or span[0] != "0" else self._whole_vectors(loop, inside)
         if padded is not None:
             around = self._beyond(loop, conversions, padded, self._simd(inside))
         elif whole is not None:
             around = self._overlapping(loop, whole, self._simd(inside))
+        elif copies:
+            around = self._runs(conversions, span, ONE_BY_ONE)
         else:
             around = self._runs(conversions, span, self._simd(inside, loop))
         with around:
             self._values(inside)
             self._stores(self.kernel.stores)
+            self.out.write_lines([UNVECTORISED] if copies else [])
+
+    def _copies_from_places(self, loop: Loop, inside: Sequence[int]) -> bool:
+        """Whether a loop only copies elements, of which some are at places that arrays have."""
+        values, varies = [self.kernel.values[k] for k in inside], self.facts.varying(loop)
+        plain = all(isinstance(v, Load) and v.mask is None for v in values)
+        return plain and any(not varies.isdisjoint(operands(v)) for v in values)
 
     def _split(self, loop: Loop) -> tuple[frozenset[int], list[int]]:
         """Write the values that do not change along ``loop``; return their positions, and those of the others."""
@@ -282,7 +297,7 @@ class LoopWriter:
             [writer.names.buffers[f"row{k}"] for k in found],
         )
         size, needed = c_index(last.extent), self.facts.needed(found)
-        dtypes = [REGISTER[self.kernel.values[k].dtype] for k in found]
+        dtypes = [REGISTER[array_dtype(self.kernel.values[k])] for k in found]
         self.out.write_lines(f"{dtype} {array}[{size}];" for dtype, array in zip(dtypes, arrays, strict=True))
         self.out.line(self._simd(needed, last))
         with self.out.block(for_head(last.var.name, "0", size)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from fxstack_inductor.codegen.c.claims import UNVECTORISED
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.pointwise.row_values import row_values
@@ -19,8 +20,6 @@ MAX_DECISIONS = 4
 """The number of loop-invariant conditions that are decided outside a last loop with a short body."""
 MAX_DECISIONS_OF_LONG_BODY = 2
 """The same for a longer body: each decision doubles the text that the C compiler reads."""
-UNVECTORISED = '__asm__ volatile("");'
-"""Prevents vectorisation of a surrounding loop: branches would become masked loads (``Names._apart``)."""
 SHORT_BODY_VALUES = 48
 """The number of values in a short body."""
 MIN_ROWS = 8

@@ -21,6 +21,7 @@ from fxstack_inductor.ir.kernel import (
     Load,
     Reduce,
     Scan,
+    Value,
     index_operands,
     index_variables,
     operands,
@@ -28,7 +29,7 @@ from fxstack_inductor.ir.kernel import (
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 MOST_POINTS = 2048
-"""Points of a row: an array of them stays in the first-level cache beside the rows."""
+"""Points of a row: an array of them stays in the first-level cache beside the rows. Places may go on to the second."""
 LEAST_ROWS = 8
 
 
@@ -39,7 +40,7 @@ def row_values(kernel: Kernel) -> list[int]:
         return []
     *rows, last = loops
     count, size = product(loop.extent for loop in rows).as_int() or 0, last.extent.as_int() or 0
-    if count < LEAST_ROWS or size > MOST_POINTS:
+    if count < LEAST_ROWS:
         return []
     others = {loop.var for loop in rows}
     equal, slow = set[int](), set[int]()
@@ -62,9 +63,20 @@ def row_values(kernel: Kernel) -> list[int]:
     found = slow & used & analyse(kernel).varying(last)
     kept, free = [], STACK
     for k in sorted(k for k in found if kernel.values[k].dtype is not torch.bool):
-        free -= kernel.values[k].dtype.itemsize * size
-        kept += [k] if free >= 0 else []
+        if size <= MOST_POINTS or _is_small(kernel.values[k]):
+            free -= array_dtype(kernel.values[k]).itemsize * size
+            kept += [k] if free >= 0 else []
     return kept
+
+
+def array_dtype(value: Value) -> torch.dtype:
+    """Return the type of the elements of an array of ``value``: checked places have 32 bits if these are enough."""
+    return torch.int32 if _is_small(value) else value.dtype
+
+
+def _is_small(value: Value) -> bool:
+    size = value.size.as_int() if isinstance(value, Check) else None
+    return size is not None and size < 2**31
 
 
 def with_arrays(kernel: Kernel, found: Sequence[int]) -> Kernel:
@@ -72,6 +84,6 @@ def with_arrays(kernel: Kernel, found: Sequence[int]) -> Kernel:
     last, values = (kernel.inner or kernel.outer)[-1], list(kernel.values)
     refs = []
     for k in found:
-        refs.append(BufferRef(f"row{k}", values[k].dtype, last.extent))
+        refs.append(BufferRef(f"row{k}", array_dtype(values[k]), last.extent))
         values[k] = Load(f"row{k}", of_atom(last.var), values[k].dtype)
     return replace(kernel, values=tuple(values), buffers=(*kernel.buffers, *refs))

@@ -35,7 +35,7 @@ from fxstack_inductor.ir.kernel import (
     Value,
     operands,
 )
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS
 
 MAX_TILE_COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""
@@ -103,8 +103,10 @@ class ColumnWriter(FunctionWriter):
             opened, widest = self._open_short(others, column), VECTOR
         elif across is None:
             opened = self._open_columns(ranges(others), column, most)
-            if not self.copies and not self.ALL_COLUMNS and self._goes_beyond(column):
-                self.lanes, widest = "lanes", -(-widest // VECTOR) * VECTOR
+            read = self.copies is not None and bool(self.copies.loads)
+            if not read and not self.ALL_COLUMNS and self._goes_beyond(column):
+                self.lanes = self.column_scans.stop = "lanes"
+                widest = -(-widest // VECTOR) * VECTOR
                 self.most = min(self.most, widest)
                 self.out.line(f"const int64_t lanes = (width + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
         else:
@@ -115,7 +117,7 @@ class ColumnWriter(FunctionWriter):
     def _goes_beyond(self, column: Loop) -> bool:
         """Whether vectors go on beyond the columns: a row is one vector, or takes long for the columns that are in no vector."""
         size, kernel = column.extent.as_int(), self.kernel
-        if size is None or not LANES < size < MANY or kernel.ordered:
+        if size is None or not LANES < size < MANY or kernel.scatters:
             return False
         loads = (v for k, v in enumerate(kernel.values) if self.facts.inner[k] and isinstance(v, Load))
         wide = any(self.names.dtypes[v.buffer].itemsize > FLOAT for v in loads)
@@ -144,7 +146,7 @@ class ColumnWriter(FunctionWriter):
         """
         if isinstance(value, Load):
             return self.names.dtypes[value.buffer] in c_ops.HALVES
-        return isinstance(value, Compute) and value.op in (EXPENSIVE | SLOW) - CALLS
+        return isinstance(value, (Compute, Scan)) and value.op in (EXPENSIVE | SLOW | SLOW_SCANS) - CALLS
 
     def _short(self, column: Loop, rows: int | None) -> bool:
         """Whether the columns are few, and their rows stay in the first-level cache, which each vector of columns reads.
@@ -407,7 +409,7 @@ class ColumnWriter(FunctionWriter):
             return None
         found = halves(self.names, column.var, fresh, stores, before, dtypes=FLOATS, chunk=self.most)
         others = (values[k] for k in fresh if k not in found.loads)
-        plain = all(isinstance(v, (Compute, Constant, Reduce)) for v in others)
+        plain = all(isinstance(v, (Compute, Constant, Reduce, Scan)) for v in others)
         held = len(found.held) == len(stores) and self.ready.isdisjoint(self.stored)
         return found if plain and held and not found.far and not found.scattered else None
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fxstack_inductor.codegen.c.claims import CALLS
+from fxstack_inductor.codegen.c.halves import NEAR
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, plain_step
 from fxstack_inductor.ir.expr import Var
 from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Load, Scan
@@ -126,21 +127,24 @@ def width(kernel: Kernel, computed: Sequence[int], reduces: Iterable[int]) -> in
     sizes = [_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)]
     least = VECTOR // min(sizes, default=4)
     exact = next((w for w in WIDTHS if w >= least and size and size % w == 0), None)
-    return exact or width_with_rest(kernel, computed)
+    return exact or width_with_rest(kernel, computed, reducing=True)
 
 
-def width_with_rest(kernel: Kernel, computed: Sequence[int]) -> int | None:
+def width_with_rest(kernel: Kernel, computed: Sequence[int], *, reducing: bool = False) -> int | None:
     """Return the number of points in a step along a row with a rest, for a pass with ``computed``; None for other rows.
 
+    A row of whole vectors of floats has a rest if lanes are to be more (``reducing``).
     Halves are converted before and after each step. A kernel that reads what it writes would read results of the step before.
     """
     size = kernel.inner[-1].extent.as_int() or 0
     loads = (v for k in computed if isinstance(v := kernel.values[k], Load))
     sizes = (_bytes(kernel, v.buffer) for v in loads)
     least = VECTOR // min((2 * n if n == HALF else n for n in sizes), default=4)
-    if size % WIDTHS[-1] == 0 or any(isinstance(kernel.values[k], Check) for k in computed):
+    if (size % WIDTHS[-1] == 0 and not reducing) or any(
+        isinstance(kernel.values[k], Check) for k in computed
+    ):
         return None  # the flag of a check is folded after each step
-    if not beside(kernel, computed, kernel.inner[-1].var):
+    if not beside(kernel, computed, kernel.inner[-1].var, apart=NEAR):
         return None
     calls = any(isinstance(v := kernel.values[k], Compute) and v.op in CALLS for k in computed)
     fit = (
@@ -151,14 +155,14 @@ def width_with_rest(kernel: Kernel, computed: Sequence[int]) -> int | None:
     return next((w for w in fit if w * STEPS_OF_REST <= size), fit[-1] if fit else None)
 
 
-def beside(kernel: Kernel, computed: Iterable[int], var: Var) -> bool:
-    """Whether loads at neighbouring points of the loop over ``var`` have neighbouring elements, or read at places.
+def beside(kernel: Kernel, computed: Iterable[int], var: Var, *, apart: int = 1) -> bool:
+    """Whether loads at neighbouring points of the loop over ``var`` have elements at most ``apart``, or read at places.
 
     GCC reads the last vector of elements with gaps one by one, as it might reach over the end: a loop of one vector is none.
     """
     loads = (v for k in computed if isinstance(v := kernel.values[k], Load))
     steps = (v.index.coefficient(var) for v in loads)
-    return all(step is not None and step.as_int() in {-1, 0, 1} for step in steps)
+    return all(step is not None and step.as_int() in range(-1, apart + 1) for step in steps)
 
 
 def _bytes(kernel: Kernel, buffer: str) -> int:

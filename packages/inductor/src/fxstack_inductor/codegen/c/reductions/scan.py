@@ -26,6 +26,8 @@ class ScanText:
         self.narrow = narrow
         self.size = "" if columns is None else f"[{columns}]"
         self.at = "" if columns is None else "[j]"
+        self.stop = "width"
+        """How many elements of arrays of running values hold numbers."""
         self.declared: set[int] = set()
         self.first: dict[tuple[Combine, tuple[int, ...]], int] = {}
         """Scan of several values -> the position that names its running values in the present pass."""
@@ -66,7 +68,7 @@ class ScanText:
         self.declared.add(k)
         declared = [] if is_declared else [f"{kind} {name}{self.size};" for kind, name, _ in parts]
         starts = " ".join(f"{name}{self.at} = {start};" for _, name, start in parts)
-        each = f"for (int64_t j = 0; j < width; j++) {{ {starts} }}" if self.size else starts
+        each = f"for (int64_t j = 0; j < {self.stop}; j++) {{ {starts} }}" if self.size else starts
         return [*declared, each]
 
     def step(self, k: int) -> list[str]:
