@@ -33,6 +33,7 @@ from fxstack_inductor.ir.scalar_ops import scan_waits
 
 ROWS = 8
 """The rows of a block: a vector of 32-bit numbers, with the transposition of ``prelude.h``, and two of doubles."""
+WORD = 8
 NEAR = 4096
 """Rows of fewer bytes are near each other: transpositions in place take rows that are far apart, each the next of a stream.
 
@@ -68,6 +69,8 @@ class ScanWriter(LoopWriter):
         self.inner = kernel.inner[0]
         extent = self.inner.extent.as_int()
         self.size = TILE if extent is None else min(TILE, extent)
+        self.short = all(self._is_short(v) for v in kernel.values if isinstance(v, Scan))
+        """Whether rows advance one by one, in turn, and are not transposed."""
         self.step = 1
         """How far the rows of a block are apart, in rows."""
 
@@ -116,8 +119,7 @@ class ScanWriter(LoopWriter):
         return frozenset(
             k
             for k, v in enumerate(self.kernel.values)
-            if isinstance(v, Load) and v.mask is None and v.buffer not in self.kernel.written
-            if self._lies(v.index, row) and self.names.dtypes[v.buffer] == v.dtype != torch.bool
+            if isinstance(v, Load) and self._reads_alone(v) and (self.short or self._lies(v.index, row))
         )
 
     def _stored_in_place(self, store: Store, row: Loop) -> bool:
@@ -160,23 +162,45 @@ class ScanWriter(LoopWriter):
                     self._stores(phase.stores)
 
     def _scans(self, planner: Planner, scans: Sequence[int], row: Loop, stores: Sequence[Store]) -> None:
-        """Write scans over the tiles of all rows: as vectors if the block has all its rows, else row by row."""
-        if self._whole(row):
-            with self.out.block(""):
-                self._lanes(planner, scans, row, stores)
-            return
-        with self.out.block(f"if (width == {ROWS})"):
-            self._lanes(planner, scans, row, stores)
+        """Write scans over the tiles of all rows: together if the block has all its rows, else row by row."""
         places = {k: f"tile{k}[j][k]" for k in self.tiled}
         for k in planner.in_place:
             load = self.kernel.values[k]
             assert isinstance(load, Load)
             places[k] = self.names.element(load.buffer, load.index)
+        with self.out.block("" if self._whole(row) else f"if (width == {ROWS})"):
+            if self.short:
+                with self.out.block(for_head("k", "0", "count")):
+                    self.out.line(f"#pragma GCC unroll {ROWS} {Claim.ORDER.comment}")
+                    with self._each("j", str(ROWS), row):
+                        self._elements(planner, scans, places)
+                        self._stores(stores)
+            else:
+                self._lanes(planner, scans, row, stores)
+        if self._whole(row):
+            return
         with self.out.block("else"), self._each("j", "width", row):
             self.out.line(Claim.ORDER.comment)
             with self.out.block(for_head("k", "0", "count")):
                 self._elements(planner, scans, places)
                 self._stores(stores)
+
+    def _is_short(self, scan: Scan) -> bool:
+        """Whether a scan of 64-bit elements takes less time row by row, in turn, than transpositions: one instruction a step.
+
+        Transpositions of 32-bit elements are faster, and what vector loops computed before is in the cache.
+        """
+        simple = scan.op in {"sum", "prod"} or (
+            scan.op in {"max", "min"} and not scan.dtype.is_floating_point
+        )
+        read = (self.kernel.values[arg] for arg in scan.args)
+        plain = all(isinstance(v, Load) and self._reads_alone(v) for v in read)
+        return scan.combine is None and simple and plain and scan.dtype.itemsize == WORD
+
+    def _reads_alone(self, load: Load) -> bool:
+        """Whether scans may read the elements of a load where they lie."""
+        unchanged = load.buffer not in self.kernel.written and not operands(load)
+        return unchanged and self.names.dtypes[load.buffer] == load.dtype != torch.bool
 
     def _whole(self, row: Loop) -> bool:
         """Whether each block certainly has all its rows."""
