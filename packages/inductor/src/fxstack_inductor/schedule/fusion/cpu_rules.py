@@ -6,23 +6,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from fxstack_inductor.ir.expr import ONE, Expr, Var, product
+from fxstack_inductor.ir.expr import ONE, Expr, Mod, Var, of_atom, product
 from fxstack_inductor.ir.nodes import (
     HALF_DTYPES,
     Body,
     Call,
     Computed,
+    Index,
+    Masked,
     Node,
     Pointwise,
     Read,
     Reduction,
+    substitution,
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE, SLOW_SCANS, scan_waits
 from fxstack_inductor.schedule.fusion.inlining import ROW, reads_in_parts
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
-from fxstack_inductor.schedule.fusion.state import Access, FusionState, Group, is_known
+from fxstack_inductor.schedule.fusion.state import Access, FusionState, Group, is_known, loops_of
 from fxstack_inductor.schedule.loops import VECTOR
 
 KEPT_COLUMNS, KEPT = 64, 3 << 17
@@ -41,6 +44,8 @@ STORED = 4
 
 SHORT_ROW, ROWS = 128, 8
 """Rows up to this length are in blocks beside reductions, too; the rows of a block of scans alone."""
+MOST_POINTS, MOST_PARTS = 8, 320
+"""The most inner points, and the most parts of all their values, of a kernel that writes these out (``codegen.c.pointwise``)."""
 LONG = 80
 """Loops of fewer columns than this are short: much of a row is in no whole vector."""
 PIECE = 64
@@ -82,10 +87,36 @@ def _keeps_conditions_apart(fusion: FusionState, merged: Group, left: Group, rig
     """
     if fusion.program.many_threads or not any(isinstance(n, (Reduction, Scan)) for n in merged.placed):
         return None
-    found = next(
-        (n for n in merged.placed if isinstance(n, Pointwise) and fusion.has(n, reads_in_parts)), None
-    )
-    return None if found is None else Refusal("conditional reads beside a reduction", found.name)
+    conditional = [n for n in merged.placed if isinstance(n, Pointwise) and fusion.has(n, reads_in_parts)]
+    if not conditional or (
+        _is_written_out(merged) and all(_is_decided(merged, node) for node in conditional)
+    ):
+        return None
+    return Refusal("conditional reads beside a reduction", conditional[0].name)
+
+
+def _is_written_out(merged: Group) -> bool:
+    """Whether the inner loops are so short that a kernel has a copy of their values for each inner point."""
+    points = product(var.extent or 1 for var in merged.inner or ()).as_int()
+    if points is None or any(isinstance(n, Scan) for n in merged.placed):
+        return False
+    parts = sum(1 for node in merged.placed for _ in walk(node.body))
+    return points <= MOST_POINTS and points * parts <= MOST_PARTS
+
+
+def _is_decided(merged: Group, node: Pointwise) -> bool:
+    """Whether the inner point decides all conditions of ``node``, and where its remainders start again."""
+    mapping, inner = substitution(node.index, merged.placed[node].coords), merged.inner or frozenset[Var]()
+    parts = list(walk(node.body))
+    masks = [part for mask in parts if isinstance(mask, Masked) for part in walk(mask.mask)]
+    jumps = [part for part in parts if isinstance(part, Read) and reads_in_parts(part)]
+    if not (masks or jumps) or any(isinstance(part, Read) for part in masks):
+        return False
+    exprs = [part.expr for part in masks if isinstance(part, Index)]
+    coords = (coord for part in jumps for coord in part.coords if isinstance(coord, Expr))
+    exprs += [of_atom(atom) for coord in coords for atom in coord.atoms() if isinstance(atom, Mod)]
+    used = {var for expr in exprs for var in loops_of(expr)}
+    return all(inner.issuperset(loops_of(mapping[var])) for var in used if var in mapping)
 
 
 def _keeps_slow_functions_apart(
