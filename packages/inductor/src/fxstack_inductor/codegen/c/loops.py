@@ -317,8 +317,10 @@ class LoopWriter:
         writer.names.conditional = self.names.conditional
         writer.names.staged = dict(self.names.staged)
         writer.names.narrow |= self.names.narrow
-        stores = zip(self.kernel.stores, kernel.stores, strict=True)
-        writer.names.targets = {here: self.names.targets[s] for s, here in stores if s in self.names.targets}
+        if self.names.targets:
+            stores = zip(self.kernel.stores, kernel.stores, strict=True)
+            targets = {here: self.names.targets[s] for s, here in stores if s in self.names.targets}
+            writer.names.targets = targets
         return writer
 
     def _needed(self) -> list[int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from fxstack_inductor.codegen.c.claims import UNVECTORISED
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.pointwise.phases import phases
 from fxstack_inductor.codegen.c.pointwise.row_values import row_values
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.threads import shared_heads
@@ -47,18 +49,35 @@ class PointsWriter(LoopWriter):
             self._apart(parts, lambda writer: writer.only_loop())
             return
         around = product(loop.extent for loop in loops[:-2]).as_int()
-        if (around is None or around >= MIN_ROWS) and (found := self._row_ranges(loops[-2])):
+        many = around is None or around >= MIN_ROWS
+        found = phases(self.kernel) if many and not (self.names.targets or self.names.staged) else None
+        if found or (many and self._row_ranges(loops[-2])):
             self._share(ranges(loops[:-2]))
-            for start, stop, rows in found:
-                with self.out.block(for_head(loops[-2].var.name, str(start), str(stop))):
-                    for part in segments(rows):
-                        self._for(part).decided(lambda writer: writer.last_loop(None))
+            before = self if found is None else self._for(found[0])
+            self.out.write_lines(before._arrays() if found else ())
+            before._rows()
+            if found:
+                self._for(found[1]).decided(lambda writer: writer.last_loop(None))
             self.out.close(len(loops) - 2)
             return
         span = self._open_rows(ranges(loops), alone=len(parts) == 1)
         for part in parts:
             self._for(part).decided(lambda writer: writer.last_loop(span))
         self.out.close(len(loops) - 1)
+
+    def _rows(self) -> None:
+        """Write the last two loops, the rows in ranges, and each row in parts."""
+        row = self.kernel.outer[-2]
+        for start, stop, rows in self._row_ranges(row) or [("0", c_index(row.extent), self.kernel)]:
+            with self.out.block(for_head(row.var.name, str(start), str(stop))):
+                for part in segments(rows):
+                    self._for(part).decided(lambda writer: writer.last_loop(None))
+
+    def _arrays(self) -> Iterator[str]:
+        """Yield the declarations of the arrays that the stores write, of all rows."""
+        sizes = {ref.name: c_index(ref.numel) for ref in self.kernel.buffers}
+        for buffer in dict.fromkeys(store.buffer for store in self.kernel.stores):
+            yield f"{REGISTER[self.names.dtypes[buffer]]} {self.names.buffers[buffer]}[{sizes[buffer]}];"
 
     def _row_ranges(self, row: Loop) -> list[tuple[int, int, Kernel]]:
         """Return the ranges of ``row`` in which a long body has fewer conditions (``row_ranges``); else nothing."""
