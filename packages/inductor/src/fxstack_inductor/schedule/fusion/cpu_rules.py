@@ -48,6 +48,8 @@ MOST_POINTS, MOST_PARTS = 8, 320
 """The most inner points, and the most parts of all their values, of a kernel that writes these out (``codegen.c.pointwise``)."""
 LONG = 80
 """Loops of fewer columns than this are short: much of a row is in no whole vector."""
+TILE = 1024
+"""The most columns of a tile: longer rows are in pieces."""
 PIECE = 64
 """The columns of a tile that copies operands which are contiguous along a third loop."""
 STREAMS = 8
@@ -342,6 +344,25 @@ def _costs_more(fusion: FusionState, merged: Group, group: Group, other: Group) 
     return full and (length is None or length >= STREAMS)
 
 
+def _keeps_functions_out_of_pieces(
+    fusion: FusionState, merged: Group, left: Group, right: Group
+) -> Refusal | None:
+    """Refuse, on a CPU, slow functions beside reductions of long rows across memory that share operands with them alone.
+
+    The kernel goes through memory by pieces of rows, and the functions leave no registers to the partial results: it took 1.0 to
+    1.7 times as long as two kernels.
+    """
+    if fusion.program.many_threads or _columns(fusion, merged) <= TILE:
+        return None
+    for group, other in ((left, right), (right, left)):
+        slow = next((n for n in other.placed if fusion.has(n, _is_slow)), None)
+        alone = all(isinstance(node, Pointwise) for node in other.placed)
+        reads = (pair for a, b in ((group, other), (other, group)) for n in a.placed for pair in ((r.node, b) for r in fusion.reads(n)))
+        if slow is not None and alone and not any(node in source.placed for node, source in reads):
+            return Refusal("slow functions beside pieces of rows", slow.name)
+    return None
+
+
 def _columns(fusion: FusionState, group: Group) -> int:
     """Return the number of columns, neighbours in memory, that one loop of ``group`` goes over.
 
@@ -428,5 +449,6 @@ CPU_RULES = (
     _keeps_slow_functions_in_one_pass,
     _keeps_far_reads_apart,
     _keeps_columns_long,
+    _keeps_functions_out_of_pieces,
 )
 """The requirements of a merge on a CPU, in order."""

@@ -352,10 +352,28 @@ class ColumnWriter(FunctionWriter):
         roots = self.facts.roots(reduces, stores)
         shared = self._shared_by_columns(column, roots)
         self._values(shared)
-        with self._over_columns(column, roots, stores, frozenset(shared)):
-            for k in reduces:
-                self.out.line(self._column_step(k, f"{target}{k}[j]"))
-            self._stores(stores)
+        apart = self._apart_from_stores(column, reduces, stores)
+        for some, beside in (([], stores), (reduces, [])) if apart else ((reduces, stores),):
+            with self._over_columns(column, self.facts.roots(some, beside), beside, frozenset(shared)):
+                for k in some:
+                    self.out.line(self._column_step(k, f"{target}{k}[j]"))
+                self._stores(beside)
+
+    def _apart_from_stores(self, column: Loop, reduces: list[int], stores: list[Store]) -> bool:
+        """Whether slow functions that are stored alone have a loop of their own, before that of the reductions.
+
+        They leave no registers to the partial results, least of all to those of twice the width. Pieces of rows are too short to be
+        read twice for less.
+        """
+        values = self.kernel.values
+        below = [set(self.facts.needed(self.facts.roots(*some))) for some in ((reduces, []), ([], stores))]
+        slow = [
+            any(isinstance(v := values[k], Compute) and v.op in EXPENSIVE for k in found)
+            for found in (below[1] - below[0], below[0] & below[1])
+        ]
+        wide = [any(values[k].dtype == torch.float64 for k in found) for found in below]
+        rows = (column.extent.as_int() or self.most + 1) <= self.most
+        return bool(reduces) and slow == [True, False] and (rows or wide == [True, False])
 
     def _column_step(self, k: int, target: str) -> str:
         """Return the C statement that takes an element of a column into ``target``, or into its extreme and position."""
