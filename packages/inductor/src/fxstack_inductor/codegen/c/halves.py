@@ -152,7 +152,7 @@ class Halves:
         values = names.kernel.values
         known = {k: f"const {REGISTER[values[k].dtype]} v{k} = {row}[j];" for k, row in names.rows.items()}
         compute = [known.get(k) or " ".join(names.declarations(k)) for k in self.places]
-        if any(isinstance(values[k], Check) for k in self.places):
+        if any(isinstance(values[k], Check) and k not in known for k in self.places):
             ends = sorted({a for k in self.far for a in operands(values[k])}.intersection(self.places))
             yield from (f"{REGISTER[array_dtype(values[k])]} place{k}[{most}];" for k in ends)
             flag = FLAG_CLAUSE if checks_indices(names.kernel) else ""

@@ -60,7 +60,7 @@ def short_rows(kernel: Kernel) -> ShortRows | None:
     found, dtypes = copies(kernel, row), Names(kernel).dtypes
     buffers = [*(v.buffer for v, _ in found.loads.values()), *(s.buffer for s in found.stores)]
     each = size * found.width(dtypes)
-    if not found or len(buffers) < _beside(kernel, found):
+    if not found or len(buffers) <= _beside(kernel, found):
         return None
     if _lost(analyse(kernel), size) <= TURNED * each:
         return None
