@@ -357,7 +357,12 @@ def _keeps_functions_out_of_pieces(
     for group, other in ((left, right), (right, left)):
         slow = next((n for n in other.placed if fusion.has(n, _is_slow)), None)
         alone = all(isinstance(node, Pointwise) for node in other.placed)
-        reads = (pair for a, b in ((group, other), (other, group)) for n in a.placed for pair in ((r.node, b) for r in fusion.reads(n)))
+        reads = (
+            pair
+            for a, b in ((group, other), (other, group))
+            for n in a.placed
+            for pair in ((r.node, b) for r in fusion.reads(n))
+        )
         if slow is not None and alone and not any(node in source.placed for node, source in reads):
             return Refusal("slow functions beside pieces of rows", slow.name)
     return None
