@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from inductor_checks import check, kernels
+from inductor_checks import FAST, check, kernels, trace
+
+import fxstack_inductor as fi
 
 from fxstack_inductor.codegen.c.strategy import strategy
 
@@ -126,3 +128,46 @@ def test_a_mutated_input():
 def test_symbolic_sizes():
     others = [(torch.randn(s),) for s in ((8, 128), (3, 5), (30, 257), (1, 1))]
     in_blocks(lambda x: x.sigmoid().cumsum(-1) + x, X, symbolic=True, others=others)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+@pytest.mark.parametrize("shape", [(8, 130), (13, 128), (24, 300), (3, 9, 40)])
+def test_rows_of_64_bits(name, dtype, shape):
+    x = (torch.randn(shape) * 2).to(dtype)
+    for fn in (lambda x: x, lambda x: x[..., ::2], lambda x: x[..., 1::3], lambda x: x * 3):
+        check(lambda x: result if not isinstance(result := getattr(fn(x), name)(-1), tuple) else result[0], x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "dtype", "in_turn"),
+    [
+        (lambda x: x.cumsum(-1), torch.float64, True),
+        (lambda x: x[:, ::2].cumprod(-1), torch.float64, True),
+        (lambda x: x.cummax(-1).values, torch.int64, True),
+        (lambda x: x.cummax(-1).values, torch.float64, False),
+        (lambda x: x.cummax(-1), torch.int64, False),
+        (lambda x: x.cumsum(-1), torch.float32, False),
+        (lambda x: x.exp().cumsum(-1), torch.float64, False),
+    ],
+)
+def test_sums_of_64_bits_advance_in_turn(fn, dtype, in_turn):
+    text = check(fn, torch.randn(16, 300).to(dtype)).lowered.c.partition("void kernel_0")[2]
+    assert ("#pragma GCC unroll 8" in text) == in_turn
+    assert ("transpose_" in text) != in_turn
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("columns", [10, 13, 21, 45, 100])
+def test_few_columns_of_slow_functions(columns, dtype):
+    x = torch.rand(90, columns).to(dtype)
+    check(lambda x: (x.tanh().cumsum(0), x.logcumsumexp(0), x.sigmoid().cummax(0).values), x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns"), [(torch.float32, 21), (torch.float64, 45), (torch.bfloat16, 21)]
+)
+def test_scans_of_slow_functions_go_on_beyond_the_columns(dtype, columns):
+    x = torch.rand(9000, columns).to(dtype)
+    text = fi.lower(trace(lambda x: x.tanh().cumsum(0), x), options=FAST).c
+    assert "for (int64_t j = 0; j < lanes; j++) { state" in text

@@ -503,3 +503,30 @@ def test_expanded_operands_take_no_memory():
     compiled = fi.compile_graph(trace(shifted, x, row, column), (x, row, column), FAST)
     assert sum(len(kernel.stores) for kernel in kernels(compiled)) == 3
     assert_equal(compiled(x, row, column), shifted(x, row, column))
+
+
+@pytest.mark.parametrize(
+    ("fn", "shape", "together"),
+    [
+        (lambda x: x.roll(3, -1).norm(dim=-1), (40, 7), True),
+        (lambda x: x.roll(3, -1).norm(dim=-1), (40, 70), False),
+        (lambda x: torch.cat([x[:, :3], x[:, 2:]], 1).sum(1), (40, 6), True),
+        (lambda x: x.roll(3, 0).sum(-1), (40, 7), False),
+    ],
+)
+def test_conditions_that_a_few_inner_points_decide_stay_beside_their_reductions(fn, shape, together):
+    assert fused(check(fn, torch.randn(shape))) == together
+
+
+@pytest.mark.parametrize(
+    ("fn", "columns", "together"),
+    [
+        (lambda x: (x.std(0), x.exp()), 1000, True),
+        (lambda x: (x.std(0), x.exp()), 2000, False),
+        (lambda x: (x.std(0), x * 2), 2000, True),
+        (lambda x: (x.exp().sum(0), x.exp()), 2000, True),
+        (lambda x: (x - x.amax(0)).exp(), 2000, True),
+    ],
+)
+def test_slow_functions_stay_out_of_sums_over_pieces_of_rows(fn, columns, together):
+    assert fused(check(fn, torch.randn(20, columns))) == together

@@ -405,9 +405,6 @@ static inline void transpose_4x4_uint64_t(const uint64_t* src, int64_t from, uin
 /* Every second element: the second vector ends with the last of them, not behind it. */
 #define SECOND(T, n, ...) \
   if (step == 2) for (; i + n <= count; i += n) *(T##_##n*)(to + i) = PAIR(*(const T##_##n*)(from + 2 * i), *(const T##_##n*)(from + 2 * i + n - 1), __VA_ARGS__);
-#define SECOND_OF_4(T) SECOND(T, 4, 0, 2, 5, 7)
-#define SECOND_OF_8(T) SECOND(T, 8, 0, 2, 4, 6, 9, 11, 13, 15)
-#define SECOND_OF_16(T) SECOND(T, 16, 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31)
 WORDS(uint16_t, 16) WORDS(uint32_t, 16) WORDS(uint64_t, 8)
 /* Blocks go first along the lines of the side whose lines lie further apart: both halves of a cache line are used before it is evicted. The
    last block of a side that is no multiple of the block's begins earlier, over elements that are already there. */
@@ -422,10 +419,11 @@ WORDS(uint16_t, 16) WORDS(uint32_t, 16) WORDS(uint64_t, 8)
   }
 #else
 #define CASE(T, R, C)
-#define SECOND_OF_4(T)
-#define SECOND_OF_8(T)
-#define SECOND_OF_16(T)
+#define SECOND(T, n, ...)
 #endif
+#define SECOND_OF_4(T) SECOND(T, 4, 0, 2, 5, 7)
+#define SECOND_OF_8(T) SECOND(T, 8, 0, 2, 4, 6, 9, 11, 13, 15)
+#define SECOND_OF_16(T) SECOND(T, 16, 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31)
 #define SPACED(T, CASE) \
   static inline void spaced_##T(T* restrict to, const T* restrict from, int64_t step, int64_t count) { \
     int64_t i = 0; \

@@ -270,14 +270,15 @@ def halves(
     kept = {*names.targets, *names.reread}
     plain = [s for s in stores if s not in kept and _beside(s.index, var, outside)]
     streams = streams_of(names.kernel, [] if dtypes else plain, var, extent, chunk, skew=skew)
-    apart = (k for k, v in loads.items() if v.mask is None and k not in {*names.staged, *far, *places})
-    spaced = {
-        k: loads[k]
-        for k in apart
-        if whole and 1 < (_step(loads[k].index, var) or 0) <= NEAR
-        if names.dtypes[loads[k].buffer].itemsize > 1 and all(a in outside for a in operands(loads[k]))
-    }
+    rest = {k: v for k, v in loads.items() if whole and k not in {*names.staged, *far, *places}}
+    spaced = {k: v for k, v in rest.items() if _spaced(names, v, var, outside)}
     return Halves(var, converted, held, far, places, scattered, spaced, streams)
+
+
+def _spaced(names: Names, load: Load, var: Var, outside: Container[int]) -> bool:
+    """Whether neighbouring points of the loop over ``var`` read elements a few places apart, which are moved as words."""
+    near = 1 < (_step(load.index, var) or 0) <= NEAR and names.dtypes[load.buffer].itemsize > 1
+    return near and load.mask is None and all(k in outside for k in operands(load))
 
 
 def _array_type(dtype: torch.dtype) -> str:

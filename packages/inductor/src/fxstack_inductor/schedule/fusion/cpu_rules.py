@@ -356,14 +356,11 @@ def _keeps_functions_out_of_pieces(
         return None
     for group, other in ((left, right), (right, left)):
         slow = next((n for n in other.placed if fusion.has(n, _is_slow)), None)
+        if slow is None or any(fusion.has(n, _is_slow) for n in group.placed):
+            continue  # both may use the same functions
         alone = all(isinstance(node, Pointwise) for node in other.placed)
-        reads = (
-            pair
-            for a, b in ((group, other), (other, group))
-            for n in a.placed
-            for pair in ((r.node, b) for r in fusion.reads(n))
-        )
-        if slow is not None and alone and not any(node in source.placed for node, source in reads):
+        reads = [{r.node for node in part.placed for r in fusion.reads(node)} for part in (group, other)]
+        if alone and reads[0].isdisjoint(other.placed) and reads[1].isdisjoint(group.placed):
             return Refusal("slow functions beside pieces of rows", slow.name)
     return None
 

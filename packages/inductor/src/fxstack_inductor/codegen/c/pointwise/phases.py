@@ -96,25 +96,19 @@ def _as_one_row(kernel: Kernel, row: Loop, last: Loop, all_rows: Loop) -> Kernel
     size = last.extent.as_int() or 0
 
     def moved(index: Expr) -> Expr | None:
-        steps = index.coefficient(row.var), index.coefficient(last.var)
-        if None in steps or index_operands(index) or steps[0] != steps[1] * size:
+        step, beyond = index.coefficient(last.var), index.coefficient(row.var)
+        if step is None or beyond != step * size or index_operands(index):
             return None
         return index.subs({row.var: ZERO, last.var: of_atom(all_rows.var)})
 
-    values = list[Value]()
-    for value in kernel.values:
-        if isinstance(value, IndexValue):
-            return None
-        index = moved(value.index) if isinstance(value, Load) else None
-        if isinstance(value, Load) and (index is None or value.mask is not None):
-            return None
-        values.append(replace(value, index=index) if isinstance(value, Load) else value)
-    stores = [(store, moved(store.index)) for store in kernel.stores]
-    if any(index is None for _, index in stores):
+    if any(isinstance(v, IndexValue) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values):
         return None
-    return replace(
-        kernel,
-        outer=(*kernel.outer[:-2], all_rows),
-        values=tuple(values),
-        stores=tuple(replace(store, index=index) for store, index in stores if index is not None),
-    )
+    places = [
+        access.index for access in (*kernel.values, *kernel.stores) if isinstance(access, (Load, Store))
+    ]
+    found = {place: index for place in places if (index := moved(place)) is not None}
+    if not found.keys() >= set(places):
+        return None
+    values = [replace(v, index=found[v.index]) if isinstance(v, Load) else v for v in kernel.values]
+    stores = [replace(store, index=found[store.index]) for store in kernel.stores]
+    return replace(kernel, outer=(*kernel.outer[:-2], all_rows), values=tuple(values), stores=tuple(stores))

@@ -68,8 +68,10 @@ class PointsWriter(LoopWriter):
     def _rows(self) -> None:
         """Write the last two loops, the rows in ranges, and each row in parts."""
         row = self.kernel.outer[-2]
-        for start, stop, rows in self._row_ranges(row) or [("0", c_index(row.extent), self.kernel)]:
-            with self.out.block(for_head(row.var.name, str(start), str(stop))):
+        whole = "0", c_index(row.extent), self.kernel
+        found = [(str(start), str(stop), rows) for start, stop, rows in self._row_ranges(row)]
+        for start, stop, rows in found or [whole]:
+            with self.out.block(for_head(row.var.name, start, stop)):
                 for part in segments(rows):
                     self._for(part).decided(lambda writer: writer.last_loop(None))
 

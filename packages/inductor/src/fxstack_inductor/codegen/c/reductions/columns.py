@@ -353,20 +353,22 @@ class ColumnWriter(FunctionWriter):
         shared = self._shared_by_columns(column, roots)
         self._values(shared)
         apart = self._apart_from_stores(column, reduces, stores)
-        for some, beside in (([], stores), (reduces, [])) if apart else ((reduces, stores),):
-            with self._over_columns(column, self.facts.roots(some, beside), beside, frozenset(shared)):
-                for k in some:
+        none: tuple[list[int], list[Store]] = [], []
+        for taken, stored in ((none[0], stores), (reduces, none[1])) if apart else ((reduces, stores),):
+            with self._over_columns(column, self.facts.roots(taken, stored), stored, frozenset(shared)):
+                for k in taken:
                     self.out.line(self._column_step(k, f"{target}{k}[j]"))
-                self._stores(beside)
+                self._stores(stored)
 
     def _apart_from_stores(self, column: Loop, reduces: list[int], stores: list[Store]) -> bool:
         """Whether slow functions that are stored alone have a loop of their own, before that of the reductions.
 
-        They leave no registers to the partial results, least of all to those of twice the width. Pieces of rows are too short to be
-        read twice for less.
+        They leave no registers to the partial results, least of all to those of twice the width. It takes longer to read
+        pieces of rows twice.
         """
         values = self.kernel.values
-        below = [set(self.facts.needed(self.facts.roots(*some))) for some in ((reduces, []), ([], stores))]
+        roots = self.facts.roots(reduces, []), self.facts.roots([], stores)
+        below = [set(self.facts.needed(each)) for each in roots]
         slow = [
             any(isinstance(v := values[k], Compute) and v.op in EXPENSIVE for k in found)
             for found in (below[1] - below[0], below[0] & below[1])
