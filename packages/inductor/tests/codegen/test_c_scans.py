@@ -5,7 +5,6 @@ import torch
 from inductor_checks import FAST, check, kernels, trace
 
 import fxstack_inductor as fi
-
 from fxstack_inductor.codegen.c.strategy import strategy
 
 SCANS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
