@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from inductor_checks import check, kernels
+from inductor_checks import FAST, check, kernels, trace
 
+import fxstack_inductor as fi
 from fxstack_inductor.codegen.c.strategy import function_text, strategy
 from fxstack_inductor.ir.kernel import Load
 
@@ -181,3 +182,36 @@ def test_a_stored_scan_is_read_back():
         return v, v.logsumexp(0), (v - v.mean(-1, keepdim=True)).erf()
 
     check(program, torch.randn(300, 100))
+
+
+BESIDE_FUNCTIONS = {
+    "sums": lambda x: (x.sum(0), (x.abs() + 1).log()),
+    "deviations": lambda x: (x.std(0), (x.abs() + 1).log() * x, x.sigmoid()),
+    "later passes": lambda x: ((x - x.mean(0)) / (x.std(0) + 1), x.exp(), x.abs().amax(0)),
+    "shared functions": lambda x: (lambda v: (v.sum(0), v * 2, v - v.mean(0)))(x.tanh()),
+    "scans": lambda x: (lambda v: ((v * v).sum(0), v.sigmoid(), v.argmin(-1)))(x.abs().cumsum(0)),
+    "scans of functions": lambda x: (lambda v: (v.std(0), v.exp()))(x.tanh().cumprod(0)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", BESIDE_FUNCTIONS)
+def test_stored_functions_beside_reductions(name, dtype):
+    for shape in ((70, 13), (200, 64), (90, 1030)):
+        check(BESIDE_FUNCTIONS[name], torch.randn(shape).to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "loops"),
+    [
+        ("sums", 512, 2),
+        ("sums", 1030, 1),
+        ("deviations", 512, 2),
+        ("shared functions", 512, 1),
+        ("scans", 64, 1),
+    ],
+)
+def test_stored_functions_have_a_loop_of_their_own(name, columns, loops):
+    text = fi.lower(trace(BESIDE_FUNCTIONS[name], torch.randn(90, columns)), options=FAST).c
+    first_rows = text.partition("for (int64_t r0 = ")[2].partition(" sum")[0]
+    assert first_rows.count("const int64_t p0 = tile + j;") == loops

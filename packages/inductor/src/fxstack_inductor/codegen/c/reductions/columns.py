@@ -364,7 +364,7 @@ class ColumnWriter(FunctionWriter):
         """Whether slow functions that are stored alone have a loop of their own, before that of the reductions.
 
         They leave no registers to the partial results, least of all to those of twice the width. It takes longer to read
-        pieces of rows twice.
+        pieces of rows twice. A scan may take in each element once only.
         """
         values = self.kernel.values
         roots = self.facts.roots(reduces, []), self.facts.roots([], stores)
@@ -375,7 +375,8 @@ class ColumnWriter(FunctionWriter):
         ]
         wide = [any(values[k].dtype == torch.float64 for k in found) for found in below]
         rows = (column.extent.as_int() or self.most + 1) <= self.most
-        return bool(reduces) and slow == [True, False] and (rows or wide == [True, False])
+        found = bool(reduces) and slow == [True, False] and (rows or wide == [True, False])
+        return found and not self.kernel.ordered
 
     def _column_step(self, k: int, target: str) -> str:
         """Return the C statement that takes an element of a column into ``target``, or into its extreme and position."""
