@@ -198,7 +198,8 @@ BESIDE_FUNCTIONS = {
 @pytest.mark.parametrize("name", BESIDE_FUNCTIONS)
 def test_stored_functions_beside_reductions(name, dtype):
     for shape in ((70, 13), (200, 64), (90, 1030)):
-        check(BESIDE_FUNCTIONS[name], torch.randn(shape).to(dtype))
+        x = torch.rand(shape, generator=torch.Generator().manual_seed(5)) + 0.2  # sums that do not cancel
+        check(BESIDE_FUNCTIONS[name], x.to(dtype))
 
 
 @pytest.mark.parametrize(

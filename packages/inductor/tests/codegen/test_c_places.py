@@ -49,6 +49,15 @@ def test_gathers(name, dtype):
         check(GATHERS[name], t(dtype, *shape), order(shape[1]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_gathers_beside_a_stack_of_them(dtype):
+    def fn(x, i):
+        a = x[:, i]
+        return a, torch.stack([a, a], -1), torch.cat([a, a], 0)
+
+    check(fn, t(dtype, 33, 250), order(250)[:9])
+
+
 @pytest.mark.parametrize(("size", "kept"), [(3000, True), (60_000, True), (70_000, False)])
 def test_rows_of_places_are_kept_where_they_fit(size, kept):
     compiled = check(lambda x, i: x[:, i], t(torch.bfloat16, 9, size), order(size))

@@ -138,3 +138,29 @@ def test_one_operand_along_short_rows_beside_a_reduction_across_them(dtype):
 def test_an_operand_along_columns_beside_a_result_along_rows_stays_where_it_is(dtype):
     x = rows(9, 32, 14, 14, dtype=dtype).transpose(-1, -2)
     assert [strategy(k) for k in kernels(check(lambda x: x.cumsum(-1).contiguous() * 2, x))] != ["short_rows"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("size", [5, 10, 14, 28, 56, 100])
+def test_rows_of_transposed_images(size, dtype):
+    x = rows(40, size, size, dtype=dtype).transpose(-1, -2)
+    floats = (lambda x: x.softmax(-1), lambda x: x.std(-1), lambda x: x.exp().cumsum(-1).contiguous())
+    for fn in (
+        lambda x: x - x.amax(-1, True),
+        lambda x: x.cumsum(-1) * 2,
+        *(floats if x.is_floating_point() else ()),
+    ):
+        check(fn, x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "size", "strategies"),
+    [
+        (lambda x: x.softmax(-1), 14, {"columns"}),
+        (lambda x: x.softmax(-1), 56, {"columns"}),
+        (lambda x: x - x.amax(-1, True), 14, {"columns"}),
+    ],
+)
+def test_short_rows_across_memory_are_columns(fn, size, strategies):
+    x = torch.randn(600, size, size).transpose(-1, -2)
+    assert {strategy(k) for k in kernels(check(fn, x)) if k.inner} == strategies

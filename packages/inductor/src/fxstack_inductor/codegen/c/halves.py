@@ -301,7 +301,7 @@ def _distant(index: Expr, var: Var) -> bool:
 def _far(
     names: Names, var: Var, loads: dict[int, Load], computed: Sequence[int], outside: Container[int]
 ) -> tuple[list[int], list[int]]:
-    """Return the half-precision loads of elements apart, and the loop's values that their places are computed from."""
+    """Return the loads at places, those of half-precision elements apart, and the loop's values that their places come from."""
 
     def apart(index: Expr) -> bool:
         return _distant(index, var) or not all(k in outside for k in index_operands(index))

@@ -31,10 +31,16 @@ from fxstack_inductor.codegen.c.threads import KERNEL, definition, either, team,
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var, product
-from fxstack_inductor.ir.kernel import Kernel, Load, Reduce, once_per_kernel
+from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce, once_per_kernel
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 FEW_POINTS = 8
 """With fewer outer points than this, threads share the inner loop."""
+FEW, FEW_OF_FUNCTIONS = 16, 63
+"""The most elements of a row across memory that is too short for blocks of such rows, and of one with slow functions.
+
+Softmax of transposed images takes 0.2 to 0.9 of the time, reductions without functions 0.7 to 1.0.
+"""
 LANES = 8
 """Fewer columns than this make no whole vector."""
 MIN_TEAM_POINTS = 1 << 14
@@ -126,7 +132,16 @@ def _across(kernel: Kernel) -> bool:
     if across > along:
         return True
     in_rows = turned(kernel) is not None and not stores[True] and not _scans_wait(kernel)
+    in_rows = in_rows and not _few_across(kernel)
     return not in_rows and (_copies_all(kernel, along) or (across == along and loads[True] > loads[False]))
+
+
+def _few_across(kernel: Kernel) -> bool:
+    """Whether rows across memory, as of transposed images, are too short for blocks of such rows."""
+    size = kernel.inner[-1].extent.as_int() or PIECE
+    inner = (v for v, inside in zip(kernel.values, analyse(kernel).inner, strict=True) if inside)
+    slow = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inner)
+    return size <= (FEW_OF_FUNCTIONS if slow else FEW)
 
 
 def _scans_wait(kernel: Kernel) -> bool:

@@ -230,7 +230,8 @@ class ColumnWriter(FunctionWriter):
         computed = self._per_column(roots, frozenset())
         used = {arg for k in computed if k not in outer for arg in operands(values[k])}.union(roots)
         varies = self._by_column(column).difference(self.vectors)
-        kept = sorted(k for k in used & outer & varies if self._is_slow(values[k]))
+        copied = {store.value for store in self.kernel.copied}  # they read the element again
+        kept = sorted(k for k in used & outer & varies - copied if self._is_slow(values[k]))
         if not kept:
             return
         for k in kept:
@@ -376,7 +377,7 @@ class ColumnWriter(FunctionWriter):
         wide = [any(values[k].dtype == torch.float64 for k in found) for found in below]
         rows = (column.extent.as_int() or self.most + 1) <= self.most
         found = bool(reduces) and slow == [True, False] and (rows or wide == [True, False])
-        return found and not self.kernel.ordered
+        return found and self.kernel.repeatable and not self.kernel.ordered
 
     def _column_step(self, k: int, target: str) -> str:
         """Return the C statement that takes an element of a column into ``target``, or into its extreme and position."""

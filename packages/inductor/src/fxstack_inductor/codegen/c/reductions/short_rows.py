@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fxstack_inductor.codegen.c.ops import HALVES
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.reductions.copies import Copies, copies
@@ -60,12 +61,18 @@ def short_rows(kernel: Kernel) -> ShortRows | None:
     found, dtypes = copies(kernel, row), Names(kernel).dtypes
     buffers = [*(v.buffer for v, _ in found.loads.values()), *(s.buffer for s in found.stores)]
     each = size * found.width(dtypes)
-    if not found or len(buffers) <= _beside(kernel, found):
+    others = _beside(kernel, found)
+    if not found or len(buffers) < others or (others and not found.loads and not has_halves(kernel)):
         return None
     if _lost(analyse(kernel), size) <= TURNED * each:
         return None
     block = next((n for n in BLOCKS if n * each <= CACHE), BLOCKS[-1])
     return ShortRows(found, size, block)
+
+
+def has_halves(kernel: Kernel) -> bool:
+    """Whether the kernel reads or writes half-precision elements, which are converted one by one if they lie apart."""
+    return any(ref.dtype in HALVES for ref in kernel.buffers)
 
 
 def _beside(kernel: Kernel, found: Copies) -> int:
