@@ -47,6 +47,7 @@ HALF_DTYPES = frozenset(HALVES)
 FLOATS = HALF_DTYPES | {torch.float32, torch.float64}
 """The types of which arrays may go on beyond a row."""
 WORD = 4
+"""Bytes of the elements that an instruction gathers sixteen of."""
 NEAR = 4
 """Elements further apart than this are read one by one."""
 MIN_LOOP_POINTS, MIN_FUNCTIONS = 8, 3

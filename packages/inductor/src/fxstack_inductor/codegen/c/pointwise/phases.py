@@ -33,6 +33,7 @@ from fxstack_inductor.schedule.condition_splits import segments
 from fxstack_inductor.schedule.loops import VECTOR
 
 MOST_ARRAYS = 4
+"""More values than this before the functions take more stores and loads than the functions of border points save."""
 MOST_POINTS = 4096
 """The points of all rows: arrays of them stay in the first-level cache."""
 

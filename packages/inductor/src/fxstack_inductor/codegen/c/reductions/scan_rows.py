@@ -34,6 +34,7 @@ from fxstack_inductor.ir.scalar_ops import scan_waits
 ROWS = 8
 """The rows of a block: a vector of 32-bit numbers, with the transposition of ``prelude.h``, and two of doubles."""
 WORD = 8
+"""Bytes of the elements that are not worth transpositions."""
 NEAR = 4096
 """Rows of fewer bytes are near each other: transpositions in place take rows that are far apart, each the next of a stream.
 
