@@ -132,7 +132,7 @@ def _across(kernel: Kernel) -> bool:
     if across > along:
         return True
     in_rows = turned(kernel) is not None and not stores[True] and not _scans_wait(kernel)
-    in_rows = in_rows and not _few_across(kernel)
+    in_rows = in_rows and (loads[False] > 0 or not _few_across(kernel))
     return not in_rows and (_copies_all(kernel, along) or (across == along and loads[True] > loads[False]))
 
 
