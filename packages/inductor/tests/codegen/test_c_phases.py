@@ -7,7 +7,7 @@ from inductor_checks import FAST, check, trace
 
 import fxstack_inductor as fi
 
-X = torch.randn(3, 5, 14, 14)
+X = torch.rand(3, 5, 14, 14, generator=torch.Generator().manual_seed(2))
 PROGRAMS = {
     "silu of a pool": lambda x: F.silu(F.max_pool2d(x, 3, 1, 1)),
     "two functions": lambda x: (lambda v: (v.tanh() * v.exp(), v + 1))(F.avg_pool2d(x, 3, 1, 1)),
