@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import torch
 
+from fxstack_inductor.codegen.c.pointwise.row_values import with_arrays
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, integer, of_atom
 from fxstack_inductor.ir.kernel import (
-    BufferRef,
     Compute,
     Constant,
     IndexValue,
@@ -58,18 +58,13 @@ def phases(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
         return None
     points = integer(rows * size)
     all_rows = Loop(Var(last.var.name, VarKind.LOOP, points), points)
-    arrays = [BufferRef(f"row{k}", kernel.values[k].dtype, points) for k in kept]
-    buffers = (*kernel.buffers, *arrays)
     place = of_atom(row.var) * size + of_atom(last.var)
     stores = tuple(Store(f"row{k}", place, k) for k in kept)
-    values = list(kernel.values)
-    for k in kept:
-        values[k] = Load(f"row{k}", place, values[k].dtype)
-    after = replace(kernel, values=tuple(values), buffers=buffers)
+    after = with_arrays(kernel, kept, place, points)
     needed = set(analyse(after).needed(roots))
-    values = [v if k in needed else Constant("0", torch.int64) for k, v in enumerate(values)]
+    values = [v if k in needed else Constant("0", torch.int64) for k, v in enumerate(after.values)]
     moved = _as_one_row(replace(after, values=tuple(values)), row, last, all_rows)
-    return None if moved is None else (replace(kernel, stores=stores, buffers=buffers), moved)
+    return None if moved is None else (replace(kernel, stores=stores, buffers=after.buffers), moved)
 
 
 def _late(kernel: Kernel, roots: Iterable[int]) -> set[int]:

@@ -12,7 +12,7 @@ import torch
 
 from fxstack_inductor.codegen.c.text import STACK
 from fxstack_inductor.ir.analysis import analyse
-from fxstack_inductor.ir.expr import of_atom, product
+from fxstack_inductor.ir.expr import Expr, of_atom, product
 from fxstack_inductor.ir.kernel import (
     BufferRef,
     Check,
@@ -79,11 +79,16 @@ def _is_small(value: Value) -> bool:
     return size is not None and size < 2**31
 
 
-def with_arrays(kernel: Kernel, found: Sequence[int]) -> Kernel:
-    """Return ``kernel`` with a load from a new buffer over the last loop in place of each value ``found``."""
+def with_arrays(
+    kernel: Kernel, found: Sequence[int], place: Expr | None = None, points: Expr | None = None
+) -> Kernel:
+    """Return ``kernel`` with a load from a new buffer of ``points`` elements in place of each value ``found``.
+
+    ``place`` is the element of a point. By default, the buffers go over the last loop.
+    """
     last, values = (kernel.inner or kernel.outer)[-1], list(kernel.values)
     refs = []
     for k in found:
-        refs.append(BufferRef(f"row{k}", array_dtype(values[k]), last.extent))
-        values[k] = Load(f"row{k}", of_atom(last.var), values[k].dtype)
+        refs.append(BufferRef(f"row{k}", array_dtype(values[k]), points or last.extent))
+        values[k] = Load(f"row{k}", place or of_atom(last.var), values[k].dtype)
     return replace(kernel, values=tuple(values), buffers=(*kernel.buffers, *refs))

@@ -353,9 +353,10 @@ class ColumnWriter(FunctionWriter):
         roots = self.facts.roots(reduces, stores)
         shared = self._shared_by_columns(column, roots)
         self._values(shared)
-        apart = self._apart_from_stores(column, reduces, stores)
-        none: tuple[list[int], list[Store]] = [], []
-        for taken, stored in ((none[0], stores), (reduces, none[1])) if apart else ((reduces, stores),):
+        loops: list[tuple[list[int], list[Store]]] = [(reduces, stores)]
+        if self._apart_from_stores(column, reduces, stores):
+            loops = [([], stores), (reduces, [])]
+        for taken, stored in loops:
             with self._over_columns(column, self.facts.roots(taken, stored), stored, frozenset(shared)):
                 for k in taken:
                     self.out.line(self._column_step(k, f"{target}{k}[j]"))
